@@ -24,6 +24,7 @@ from eventproc.store.groups import (
     KAFKA,
     GroupOptions,
     GroupRecord,
+    KafkaCommit,
     SegmentKey,
     begin_epoch,
     channel_of,
@@ -57,16 +58,6 @@ from eventproc.store.records import create, get
 from eventproc.store.segments import offset_of_number, segment_state
 
 Step = Callable[[KafkaMembers], KafkaMembers]
-
-
-@attrs.frozen
-class KafkaCommit:
-    """What a client commits in a partition: the number of the next event to read, and what it says about that."""
-
-    stream: str
-    key: SegmentKey
-    number: int
-    note: str = ""
 
 
 def ensure_kafka_group(tx: Tx, name: str) -> None:
@@ -177,32 +168,42 @@ def follow_topics(tx: Tx, name: str, topics: Iterable[str]) -> None:
             state = change(tx, name, completion(tx, name, state, key, ""))
 
 
-def commit_offsets(
-    tx: Tx, name: str, commits: Iterable[KafkaCommit], *, member_id: str, generation: int
+def verify_committer(
+    tx: Tx, name: str, *, member_id: str, generation: int, is_transactional: bool = False
 ) -> None:
-    """Store where the group reads on, in any direction. A number outside a partition is its nearest end.
+    """Raise MemberRefused unless a client may commit now. A group is created for a client without membership.
 
-    generation: that of the member's round; -1 without a member, for a group that has none. Raises MemberRefused, and
-    as `ensure_kafka_group`.
-    Cost: some look-ups and an UPDATE for each partition.
+    generation: that of the member's round; -1 without a member, for a group that has none. is_transactional: the commit
+    counts with a transaction, whose producer fences it where no member is named. Raises as `ensure_kafka_group`.
     """
     if generation < 0:
         ensure_kafka_group(tx, name)
-        if change_members(tx, name).members:
+        if not is_transactional and change_members(tx, name).members:
             raise MemberRefused(
                 MemberProblem.UNKNOWN_MEMBER_ID, f"{name} has members, and this is none of them"
             )
-    else:
-        epoch = epoch_of_member(tx, name, member_id) if is_kafka_group(tx, name) else None
-        if epoch is None:
-            raise MemberRefused(MemberProblem.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member of {name}")
-        if epoch != generation:
-            raise MemberRefused(MemberProblem.ILLEGAL_GENERATION, f"round {generation} of {name} is over")
+        return
+    epoch = epoch_of_member(tx, name, member_id) if is_kafka_group(tx, name) else None
+    if epoch is None:
+        raise MemberRefused(MemberProblem.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member of {name}")
+    if epoch != generation:
+        raise MemberRefused(MemberProblem.ILLEGAL_GENERATION, f"round {generation} of {name} is over")
+
+
+def store_commits(tx: Tx, name: str, commits: Iterable[KafkaCommit]) -> None:
+    """Store where the group reads on, in any direction. A number outside a partition is its nearest end.
+
+    What was deleted meanwhile is left out: the group, a topic. Cost: some look-ups and an UPDATE for each partition.
+    """
+    if not is_kafka_group(tx, name):
+        return
     notes: dict[int, dict[SegmentId, str]] = {}
     for each in commits:
-        _commit(tx, name, each)
         stream_id, segment = each.key
-        notes.setdefault(stream_id, {})[segment] = each.note
+        found = find_stream(tx, each.stream)
+        if found is not None and found.value.stream_id == stream_id:
+            _commit(tx, name, each)
+            notes.setdefault(stream_id, {})[segment] = each.note
     for stream_id, said in notes.items():
         write_notes(tx, name, stream_id, said)
     tx.wake(progress_channel(name))

@@ -26,6 +26,16 @@ from eventproc.store.groups.kafka_groups import (
     write_members as write_members,
     write_notes as write_notes,
 )
+from eventproc.store.groups.kafka_members import (
+    KafkaCommit as KafkaCommit,
+    PendingCommits as PendingCommits,
+)
+from eventproc.store.groups.kafka_pending import (
+    add_pending as add_pending,
+    is_over as is_over,
+    pending_keys as pending_keys,
+    take_pending as take_pending,
+)
 from eventproc.store.groups.records import (
     EQUAL as EQUAL,
     GROUP as GROUP,

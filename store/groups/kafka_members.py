@@ -26,3 +26,26 @@ KAFKA_NOTES: Final = RecordKind(name="kafka notes", value=CommitNotes)
 def notes_key(group: str, stream_id: int) -> str:
     """Return the key of the record of what was said in the commits of a stream."""
     return f"{group}/{stream_id:016d}"
+
+
+@attrs.frozen
+class KafkaCommit:
+    """What a client commits in a partition: the number of the next event to read, and what it says about that."""
+
+    stream: str
+    key: tuple[int, SegmentId]
+    number: int
+    note: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class PendingCommits:
+    """The commits of a transaction for one group. until_ms: when it ends at the latest, monotonic."""
+
+    txn: str
+    until_ms: int
+    timeout_ms: int
+    commits: tuple[KafkaCommit, ...]
+
+
+KAFKA_PENDING: Final = RecordKind(name="kafka pending", value=PendingCommits)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES
+from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES, KAFKA_PENDING
 from eventproc.store.groups.records import GROUP, GROUPS, TRUNCATABLE, channel_of, raise_last_generation
 from eventproc.store.key_states import delete_state
 from eventproc.store.model.ids import SegmentId
@@ -279,6 +279,7 @@ def delete_group(tx: Tx, name: str) -> None:
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
     delete_all(tx, TRUNCATABLE, keys(tx, TRUNCATABLE, prefix=f"{name}/"))
     delete_all(tx, KAFKA_NOTES, keys(tx, KAFKA_NOTES, prefix=f"{name}/"))
+    delete_all(tx, KAFKA_PENDING, keys(tx, KAFKA_PENDING, prefix=f"{name}/"))
     delete_all(tx, KAFKA_MEMBERS, [name])
     delete_state(tx, name)
     raise_last_generation(tx, found.value.generation)

@@ -8,12 +8,20 @@ from eventproc.server.kafka.administration import TopicAdministration
 from eventproc.server.kafka.codec import administration as admin_codec
 from eventproc.server.kafka.codec.message import KafkaRequest, encode_answer
 from eventproc.server.kafka.codec.topics import epochs_answer, fetch_answer, metadata_answer, offsets_answer
+from eventproc.server.kafka.codec.transactions import added_answer, pending_answer
 from eventproc.server.kafka.fetch import PartitionReader
 from eventproc.server.kafka.group_answers import group_answer
 from eventproc.server.kafka.groups import KafkaGroups
-from eventproc.server.kafka.kafka_errors import KafkaRefusal
+from eventproc.server.kafka.kafka_errors import REFUSALS, code_of
 from eventproc.server.kafka.produce import BatchAppender
 from eventproc.server.kafka.served_topics import ServedTopics
+from eventproc.server.kafka.transaction_calls import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    EndTxn,
+    TxnOffsetCommit,
+)
+from eventproc.server.kafka.transactions import ProducerTransactions
 
 
 class KafkaAnswers:
@@ -26,6 +34,7 @@ class KafkaAnswers:
         appender: BatchAppender,
         reader: PartitionReader,
         groups: KafkaGroups,
+        transactions: ProducerTransactions,
         *,
         address: tuple[str, int],
         peer: str,
@@ -35,6 +44,7 @@ class KafkaAnswers:
         self._appender = appender
         self._reader = reader
         self._groups = groups
+        self._transactions = transactions
         self._address = address
         self._peer = peer
 
@@ -52,9 +62,18 @@ class KafkaAnswers:
             case c.Metadata(topics):
                 return metadata_answer(request, self._address, await self._topics.describe(caller, topics))
             case c.InitProducerId() as call:
-                return self._give_identity(request, call)
+                return await self._give_identity(request, call)
             case c.ApiVersions() | c.SaslHandshake() | c.SaslAuthenticate() | c.Produce():
                 raise AssertionError(f"{request.call} is answered by the connection")
+            case AddPartitionsToTxn() as call:
+                return added_answer(request, await self._transactions.add_partitions(call, caller))
+            case AddOffsetsToTxn() as call:
+                code = await self._transactions.add_group(call, caller)
+                return encode_answer(request, error_code=int(code))
+            case TxnOffsetCommit() as call:
+                return pending_answer(request, await self._transactions.commit_offsets(call, caller))
+            case EndTxn() as call:
+                return encode_answer(request, error_code=int(await self._transactions.end(call)))
             case call:
                 return await group_answer(
                     self._groups, request, call, caller, address=self._address, peer=self._peer
@@ -79,9 +98,9 @@ class KafkaAnswers:
             case a.DescribeCluster() as call:
                 return admin_codec.cluster_answer(request, call, self._address)
 
-    def _give_identity(self, request: KafkaRequest, call: c.InitProducerId) -> bytes:
+    async def _give_identity(self, request: KafkaRequest, call: c.InitProducerId) -> bytes:
         try:
-            producer_id, epoch = self._appender.new_identity(call)
-        except KafkaRefusal as why:
-            return encode_answer(request, error_code=int(why.code), producer_id=-1, producer_epoch=-1)
+            producer_id, epoch = await self._appender.new_identity(call)
+        except REFUSALS as why:
+            return encode_answer(request, error_code=int(code_of(why)), producer_id=-1, producer_epoch=-1)
         return encode_answer(request, error_code=0, producer_id=producer_id, producer_epoch=epoch)

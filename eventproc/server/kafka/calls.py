@@ -31,10 +31,14 @@ class Metadata:
 
 @attrs.frozen
 class Produce:
-    """Append a batch of records to each of some partitions. needs_answer: whether the client waits for one."""
+    """Append a batch of records to each of some partitions.
+
+    needs_answer: whether the client waits for one. transactional_id: of a producer with transactions.
+    """
 
     batches: Sequence[tuple[TopicPlace, bytes]]
     needs_answer: bool
+    transactional_id: str | None = None
 
 
 @attrs.frozen
@@ -81,11 +85,15 @@ class OffsetForLeaderEpoch:
 
 @attrs.frozen
 class InitProducerId:
-    """Give a producer its identity, or the next epoch of the one that it has (-1: none)."""
+    """Give a producer its identity, or the next epoch of the one that it has (-1: none).
+
+    timeout_ms: how long a transaction of it lasts.
+    """
 
     transactional_id: str | None
     producer_id: int
     epoch: int
+    timeout_ms: int = 0
 
 
 @attrs.frozen

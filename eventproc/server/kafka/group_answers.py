@@ -23,8 +23,8 @@ async def group_answer(
 ) -> bytes:
     """Carry a call about groups out, and return its answer. address: of this server. peer: address of the client."""
     match call:
-        case g.FindCoordinator(is_group=is_group):
-            code = KafkaCode.NONE if is_group else KafkaCode.INVALID_REQUEST
+        case g.FindCoordinator(is_known=is_known):
+            code = KafkaCode.NONE if is_known else KafkaCode.INVALID_REQUEST
             return messages.coordinator_answer(request, call, address, code)
         case g.JoinGroup():
             return messages.join_answer(request, await groups.join(call, caller, request.client, peer))

@@ -14,10 +14,10 @@ from eventproc.store.model.kafka_rounds import KafkaMembers
 
 @attrs.frozen
 class FindCoordinator:
-    """Which server do members of these groups ask? is_group: whether they are groups, and no transactions."""
+    """Which server do members of these groups ask, or producers of these ids? is_known: whether they are such names."""
 
     keys: Sequence[str]
-    is_group: bool
+    is_known: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -87,9 +87,14 @@ class OffsetCommit:
 
 @attrs.frozen
 class OffsetFetch:
-    """What was committed last? wanted: groups with their partitions; None: all in which something was committed."""
+    """What was committed last?
+
+    wanted: groups with their partitions; None: all in which something was committed. needs_stable: only what no open
+    transaction may change.
+    """
 
     wanted: Sequence[tuple[str, Sequence[TopicPlace] | None]]
+    needs_stable: bool = False
 
 
 @attrs.frozen

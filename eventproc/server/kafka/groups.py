@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from eventproc.base.clock import new_id
 from eventproc.groups.kafka_groups import (
-    KafkaCommit,
     change_members,
-    commit_offsets,
     ensure_kafka_group,
     present_members,
+    store_commits,
+    verify_committer,
     write_heard,
 )
 from eventproc.groups.names import group_name
@@ -40,6 +40,7 @@ from eventproc.store.groups import (
     GROUP,
     KAFKA,
     GroupRecord,
+    KafkaCommit,
     SegmentKey,
     committed_progress,
     delete_group,
@@ -49,6 +50,7 @@ from eventproc.store.groups import (
     hear_all,
     is_kafka_group,
     last_heard,
+    pending_keys,
     read_notes,
     watch_members,
 )
@@ -174,7 +176,7 @@ class KafkaGroups:
         """Let a member join a round, and return the round when it is complete."""
         member_id = call.member_id or self._new_member_id(client)
         try:
-            name = self._name(caller, Permission.READ_UPDATE, call.group)
+            name = self.name(caller, Permission.READ_UPDATE, call.group)
             if not SESSION_MS_MIN <= call.session_ms <= SESSION_MS_MAX or call.round_ms <= 0:
                 raise KafkaRefusal(KafkaCode.INVALID_SESSION_TIMEOUT, f"a session of {call.session_ms} ms")
             if not call.member_id and call.instance is None and call.takes_id:
@@ -276,7 +278,7 @@ class KafkaGroups:
 
     async def _sync(self, call: g.SyncGroup, caller: Caller) -> tuple[KafkaCode, KafkaMembers, bytes]:
         seat = call.seat
-        name = self._name(caller, Permission.READ_UPDATE, seat.group)
+        name = self.name(caller, Permission.READ_UPDATE, seat.group)
         with self._db.subscribe([watch_members(name)]) as changes:
             found = await self._look(name, seat.member_id, beats=True)
             while True:
@@ -333,7 +335,7 @@ class KafkaGroups:
         """Note that a member is alive; return whether it has to join a round."""
         seat = call.seat
         try:
-            name = self._name(caller, Permission.READ_UPDATE, seat.group)
+            name = self.name(caller, Permission.READ_UPDATE, seat.group)
             members = (await self._look(name, seat.member_id, beats=True)).members
             verify_member(members, seat.member_id, seat.instance, seat.generation)
         except GROUP_REFUSALS as why:
@@ -345,7 +347,7 @@ class KafkaGroups:
         return [(seat, await self._refused(partial(self._leave, seat, caller))) for seat in call.seats]
 
     async def _leave(self, seat: g.GroupSeat, caller: Caller) -> None:
-        name = self._name(caller, Permission.READ_UPDATE, seat.group)
+        name = self.name(caller, Permission.READ_UPDATE, seat.group)
 
         def write(tx: Tx) -> None:
             def step(state: KafkaMembers) -> KafkaMembers:
@@ -360,14 +362,22 @@ class KafkaGroups:
     async def commit_offsets(self, call: g.OffsetCommit, caller: Caller) -> list[g.PlaceAnswer]:
         """Store what a member has processed; return what became of each partition."""
         try:
-            name = self._name(caller, Permission.READ_UPDATE, call.seat.group)
+            name = self.name(caller, Permission.READ_UPDATE, call.seat.group)
             write = partial(self._commit, name=name, call=call, caller=caller)
             return await self._db.write(write, brief=len(call.commits) <= BRIEF_COMMITS_MAX)
         except GROUP_REFUSALS as why:
             return [g.PlaceAnswer(each.place, group_code_of(why)) for each in call.commits]
 
     def _commit(self, tx: Tx, name: str, call: g.OffsetCommit, caller: Caller) -> list[g.PlaceAnswer]:
-        seat, commits, answers = call.seat, [], []
+        answers, commits = self.read_commits(tx, name, call, caller)
+        store_commits(tx, name, commits)
+        return answers
+
+    def read_commits(
+        self, tx: Tx, name: str, call: g.OffsetCommit, caller: Caller, *, is_transactional: bool = False
+    ) -> tuple[list[g.PlaceAnswer], list[KafkaCommit]]:
+        """Return the commits that the client may make, and what becomes of each partition. Raises MemberRefused."""
+        seat, commits, answers = call.seat, list[KafkaCommit](), list[g.PlaceAnswer]()
         if seat.instance is not None:
             found = _find(tx, name, self._known.find(name))
             members = NO_MEMBERS if found is None else found.members.value
@@ -384,10 +394,15 @@ class KafkaGroups:
                 else:
                     commits.append(KafkaCommit(stream, key, number, note))
             answers.append(g.PlaceAnswer(place, code))
-        generation = -1 if seat.generation is None else seat.generation
         if commits:  # otherwise there is nothing for which a group would be created
-            commit_offsets(tx, name, commits, member_id=seat.member_id, generation=generation)
-        return answers
+            generation = -1 if seat.generation is None else seat.generation
+            verify_committer(
+                *(tx, name),
+                member_id=seat.member_id,
+                generation=generation,
+                is_transactional=is_transactional,
+            )
+        return answers, commits
 
     def _partition(self, tx: Tx, caller: Caller, place: TopicPlace) -> tuple[str, SegmentKey]:
         self._topics.verify(caller, Permission.READ, place.topic)
@@ -401,8 +416,14 @@ class KafkaGroups:
         found: list[tuple[str, KafkaCode, list[g.CommittedOffset]]] = []
         for group, places in call.wanted:
             try:
-                name = self._name(caller, Permission.READ, group)
-                read = partial(self._committed, name=name, places=places, caller=caller)
+                name = self.name(caller, Permission.READ, group)
+                read = partial(
+                    self._committed,
+                    name=name,
+                    places=places,
+                    caller=caller,
+                    needs_stable=call.needs_stable,
+                )
                 found.append((group, KafkaCode.NONE, await self._db.read(read)))
             except GROUP_REFUSALS as why:
                 code = group_code_of(why)
@@ -410,8 +431,15 @@ class KafkaGroups:
         return found
 
     def _committed(
-        self, tx: Tx, name: str, places: Sequence[TopicPlace] | None, caller: Caller
+        self,
+        tx: Tx,
+        name: str,
+        places: Sequence[TopicPlace] | None,
+        caller: Caller,
+        *,
+        needs_stable: bool,
     ) -> list[g.CommittedOffset]:
+        unstable = pending_keys(tx, name) if needs_stable else ()
         record = find(tx, GROUP, name)
         progress = committed_progress(tx, name) if record is not None and record.value.kind == KAFKA else {}
         wants_all, notes = places is None, cache(partial(read_notes, tx, name))
@@ -427,13 +455,15 @@ class KafkaGroups:
             except REFUSALS as why:
                 answers.append(g.CommittedOffset(place, code_of(why)))
                 continue
-            if (done := progress.get((stream_id, segment))) is None:
+            if (stream_id, segment) in unstable:
+                answers.append(g.CommittedOffset(place, KafkaCode.UNSTABLE_OFFSET_COMMIT))
+            elif (done := progress.get((stream_id, segment))) is None:
                 answers.append(g.CommittedOffset(place, KafkaCode.NONE))
             else:
                 note = notes(stream_id).get(segment, "")
                 answers.append(g.CommittedOffset(place, KafkaCode.NONE, done.number, note))
         if wants_all:  # without those of topics that were deleted, or created again
-            return [each for each in answers if each.number >= 0]
+            return [each for each in answers if each.number >= 0 or each.code is not KafkaCode.NONE]
         return answers
 
     async def forget_offsets(
@@ -441,7 +471,7 @@ class KafkaGroups:
     ) -> tuple[KafkaCode, list[g.PlaceAnswer]]:
         """Let nothing be committed in some partitions of a group without members."""
         try:
-            name = self._name(caller, Permission.READ_UPDATE, call.group)
+            name = self.name(caller, Permission.READ_UPDATE, call.group)
             write = partial(self._forget, name=name, call=call, caller=caller)
             return KafkaCode.NONE, await self._db.write(write)
         except GROUP_REFUSALS as why:
@@ -467,7 +497,7 @@ class KafkaGroups:
         answers = []
         for group in call.groups:
             try:
-                name = self._name(caller, Permission.READ, group)
+                name = self.name(caller, Permission.READ, group)
                 answers.append(await self._db.read(partial(self._describe, name=name, group=group)))
             except GROUP_REFUSALS as why:
                 answers.append(g.GroupAnswer(group, group_code_of(why)))
@@ -496,7 +526,7 @@ class KafkaGroups:
         return {group: await self._refused(partial(self._delete, group, caller)) for group in call.groups}
 
     async def _delete(self, group: str, caller: Caller) -> None:
-        name = self._name(caller, Permission.READ_UPDATE, group)
+        name = self.name(caller, Permission.READ_UPDATE, group)
 
         def write(tx: Tx) -> None:
             self._verify_exists(tx, name)
@@ -528,7 +558,7 @@ class KafkaGroups:
             if stream_id in streams and caller.may(Permission.READ, streams[stream_id])
         ]
 
-    def _name(self, caller: Caller, permission: Permission, group: str) -> str:
+    def name(self, caller: Caller, permission: Permission, group: str) -> str:
         """Return the full name of a group. Raises NotPermitted, InvalidArgument."""
         name = group_name(f"{self._topics.scope}/{group}")
         caller.verify(permission, name)

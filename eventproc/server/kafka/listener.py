@@ -19,6 +19,7 @@ from eventproc.server.kafka.produce import BatchAppender
 from eventproc.server.kafka.recent_batches import RecentBatches
 from eventproc.server.kafka.sasl import SaslSession
 from eventproc.server.kafka.served_topics import ServedTopics
+from eventproc.server.kafka.transactions import ProducerTransactions
 from eventproc.server.strangers import Stranger
 from eventproc.store.database import Database
 
@@ -41,7 +42,8 @@ class KafkaServer(FrameServer):
         self._groups = KafkaGroups(db, self._topics)
         self._recent = RecentBatches()
         self._administration = TopicAdministration(db, self._topics)
-        self._appender = BatchAppender(db, self._topics, self._recent)
+        self._transactions = ProducerTransactions(db, self._topics, self._groups)
+        self._appender = BatchAppender(db, self._topics, self._recent, self._transactions)
 
     async def begin(self) -> None:
         """Make the server ready, before it serves. Raises InvalidArgument unless the scope exists."""
@@ -54,7 +56,14 @@ class KafkaServer(FrameServer):
             reader = PartitionReader(self._db, self._topics, self._recent, changes)
             peer = str(stream.extra(SocketAttribute.remote_address, ("unknown",))[0])
             answers = KafkaAnswers(
-                *(self._topics, self._administration, self._appender, reader, self._groups),
+                *(
+                    self._topics,
+                    self._administration,
+                    self._appender,
+                    reader,
+                    self._groups,
+                    self._transactions,
+                ),
                 address=self._address,
                 peer=peer,
             )

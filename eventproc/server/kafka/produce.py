@@ -23,6 +23,7 @@ from eventproc.server.kafka.record_batches import (
     place,
 )
 from eventproc.server.kafka.served_topics import ServedTopics
+from eventproc.server.kafka.transactions import ProducerTransactions, new_producer_id
 from eventproc.store.access.permissions import Permission
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import invalid_argument
@@ -48,6 +49,8 @@ PRODUCERS_MAX: Final = 10_000
 """Producers and partitions whose batches are known. Those of others are told that a repeated batch is stored, without
 its offset. Higher: more memory."""
 
+UNKNOWN: Final = -1
+"""The offset of a batch that has none yet."""
 
 _MISFITS: Final = {
     Misfit.OLD_EPOCH: (KafkaCode.INVALID_PRODUCER_EPOCH, "the producer has written in a later epoch"),
@@ -57,7 +60,7 @@ _MISFITS: Final = {
 
 
 class _Appended(NamedTuple):
-    """Where a batch lies. offset: None if it was there before."""
+    """Where a batch lies. offset: None if it was there before, UNKNOWN until its transaction is committed."""
 
     stream_id: int
     segment: SegmentId
@@ -65,10 +68,11 @@ class _Appended(NamedTuple):
 
 
 class DecodedBatch(NamedTuple):
-    """What a producer sent for a partition, or why it is refused."""
+    """What a producer sent for a partition, or why it is refused. transactional_id: of the request."""
 
     place: TopicPlace
     batch: RecordBatch | Exception
+    transactional_id: str | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -79,22 +83,25 @@ class DecodedBatch(NamedTuple):
 class BatchAppender:
     """Appends for all connections of one server."""
 
-    def __init__(self, db: Database, topics: ServedTopics, recent: RecentBatches) -> None:
+    def __init__(
+        self, db: Database, topics: ServedTopics, recent: RecentBatches, transactions: ProducerTransactions
+    ) -> None:
         self._db = db
         self._topics = topics
+        self._transactions = transactions
         self._recent = recent
         self._decompressor = Decompressor()
         self._known: OrderedDict[tuple[int, SegmentId, int], deque[tuple[int, int, int]]] = OrderedDict()
         """{(stream, segment, producer): (epoch, number of the first record, its offset) of the last batches}."""
 
-    def new_identity(self, call: InitProducerId) -> tuple[int, int]:
+    async def new_identity(self, call: InitProducerId) -> tuple[int, int]:
         """Return the identity of a producer: its number and epoch. Raises KafkaRefusal."""
         if call.transactional_id is not None:
-            raise KafkaRefusal(KafkaCode.INVALID_REQUEST, "transactions are not served")
+            return await self._transactions.begin_producer(call)
         if call.producer_id >= 0 and 0 <= call.epoch < EPOCH_MAX - 1:
             return call.producer_id, call.epoch + 1
-        # Nobody else gets this number of 62 bits, also after a restart, and nothing need be stored.
-        return int.from_bytes(self._db.clock.random_bytes(8), "big") >> 2, 0
+        # Nothing need be stored of a producer without transactions.
+        return new_producer_id(self._db.clock), 0
 
     async def decode(self, call: Produce, caller: Caller) -> list[DecodedBatch]:
         """Return the batches of a request, each with why it is refused, if it is."""
@@ -103,9 +110,8 @@ class BatchAppender:
         for where, raw in call.batches:
             try:
                 self._topics.verify(caller, Permission.READ_UPDATE, where.topic)
-                decoded.append(
-                    DecodedBatch(where, decode_batch(raw, where.partition, self._decompressor, room))
-                )
+                batch = decode_batch(raw, where.partition, self._decompressor, room)
+                decoded.append(DecodedBatch(where, batch, call.transactional_id))
             except REFUSALS as why:
                 decoded.append(DecodedBatch(where, why.with_traceback(None)))  # which holds what was decoded
             if len(call.batches) > 1:
@@ -129,18 +135,27 @@ class BatchAppender:
     def _append_all(self, tx: Tx, batches: Sequence[DecodedBatch]) -> list[_Appended | Exception]:
         """Append each batch, or find out why not: a refusal concerns one batch alone."""
         found: list[_Appended | Exception] = []
-        for where, batch in batches:
+        for where, batch, transactional_id in batches:
             try:
-                found.append(batch if isinstance(batch, Exception) else self._append(tx, where, batch))
+                found.append(
+                    batch
+                    if isinstance(batch, Exception)
+                    else self._append(tx, where, batch, transactional_id)
+                )
             except (KafkaRefusal, NotFound, InvalidArgument, SegmentSealed) as why:
                 found.append(why)
         return found
 
-    def _append(self, tx: Tx, where: TopicPlace, batch: RecordBatch) -> _Appended:
+    def _append(
+        self, tx: Tx, where: TopicPlace, batch: RecordBatch, transactional_id: str | None
+    ) -> _Appended:
         topic = self._topics.get(tx, where.topic)
         segment = topic.segment(where)
         if topic.needs_keys and not batch.has_keys:
             raise invalid_argument("key", None, f"{topic.stream} is compacted, and its events need keys")
+        if batch.is_transactional:
+            is_new = self._transactions.stage(tx, transactional_id, topic, where, batch)
+            return _Appended(topic.stream_id, segment, UNKNOWN if is_new else None)
         identity = None
         if batch.producer_id != NO_PRODUCER:
             writer = f"kafka/{where.partition}/{batch.producer_id}"
@@ -157,7 +172,7 @@ class BatchAppender:
 
     def _note(self, sent: DecodedBatch, found: _Appended | Exception) -> BatchAnswer:
         """Keep what consumers and repetitions ask for of a batch that is durable; return the answer to its producer."""
-        where, batch = sent
+        where, batch, _ = sent
         if isinstance(found, Exception) or isinstance(batch, Exception):
             assert isinstance(found, Exception), "what was refused is not appended"
             return BatchAnswer(where, code_of(found), text=str(found))
@@ -167,6 +182,8 @@ class BatchAppender:
                 if (epoch, first) == (batch.epoch, batch.first_sequence):
                     return BatchAnswer(where, KafkaCode.NONE, offset)
             return BatchAnswer(where, KafkaCode.DUPLICATE_SEQUENCE_NUMBER)
+        if found.offset == UNKNOWN:
+            return BatchAnswer(where, KafkaCode.NONE)
         if batch.producer_id != NO_PRODUCER:
             batches = self._known.setdefault(key, deque(maxlen=REPEATABLE))
             batches.append((batch.epoch, batch.first_sequence, found.offset))

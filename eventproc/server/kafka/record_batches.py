@@ -77,6 +77,7 @@ class RecordBatch:
     """A batch of a producer: its events, and what makes them idempotent.
 
     raw: the bytes as they came. has_keys: whether every event has one. producer_id: NO_PRODUCER without idempotence.
+    is_transactional: whether it belongs to a transaction of the producer.
     """
 
     events: EncodedBlock
@@ -85,6 +86,7 @@ class RecordBatch:
     producer_id: int
     epoch: int
     first_sequence: int
+    is_transactional: bool = False
 
 
 class PlacedBatch(NamedTuple):
@@ -118,8 +120,11 @@ def decode_batch(raw: bytes, partition: int, decompressor: Decompressor, room: D
         raise KafkaRefusal(KafkaCode.INVALID_RECORD, "a request has one batch for each partition")
     if crc32c.crc32c(memoryview(raw)[_CHECKED:]) != crc:
         raise _corrupt("the checksum of a batch is wrong")
-    if attributes & (_CONTROL | _TRANSACTIONAL | _APPEND_TIME) or count < 1 or last != count - 1:
+    if attributes & (_CONTROL | _APPEND_TIME) or count < 1 or last != count - 1:
         raise KafkaRefusal(KafkaCode.INVALID_RECORD, "a batch that clients do not send")
+    is_transactional = bool(attributes & _TRANSACTIONAL)
+    if is_transactional and producer == NO_PRODUCER:
+        raise KafkaRefusal(KafkaCode.INVALID_RECORD, "a transaction without a producer")
     if producer < NO_PRODUCER or (producer != NO_PRODUCER and (epoch < 0 or sequence < 0)):
         raise KafkaRefusal(KafkaCode.INVALID_RECORD, "a producer without an epoch, or without numbers")
     if count > room.records_left:
@@ -137,7 +142,7 @@ def decode_batch(raw: bytes, partition: int, decompressor: Decompressor, room: D
         raise _corrupt("the records of a batch are not numbered from 0 on")
     block = _block(records, partition)
     has_keys = block.keys is not None and None not in block.keys
-    return RecordBatch(block.encode(), raw, has_keys, producer, epoch, sequence)
+    return RecordBatch(block.encode(), raw, has_keys, producer, epoch, sequence, is_transactional)
 
 
 def _records(raw: bytes, data: bytes) -> list[Any]:

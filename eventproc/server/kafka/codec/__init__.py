@@ -20,7 +20,7 @@ from kafka.protocol.sasl import (
 
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
-from eventproc.server.kafka.codec import administration, groups, topics
+from eventproc.server.kafka.codec import administration, groups, topics, transactions
 from eventproc.server.kafka.codec.message import KafkaMessage, KafkaRequest, encode_answer
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
@@ -50,6 +50,7 @@ _MESSAGES: Final[Mapping[int, KafkaMessage]] = {
         ),
         *topics.MESSAGES,
         *groups.MESSAGES,
+        *transactions.MESSAGES,
         *administration.MESSAGES,
     )
 }

@@ -32,7 +32,6 @@ from kafka.protocol.consumer import (
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import group_calls as g
 from eventproc.server.kafka.calls import TopicPlace
 from eventproc.server.kafka.codec.message import (
@@ -44,6 +43,7 @@ from eventproc.server.kafka.codec.message import (
     by_topic,
     encode_answer,
     place_of,
+    text_of,
 )
 from eventproc.server.kafka.kafka_errors import KafkaCode
 from eventproc.store.model.kafka_rounds import KafkaMembers
@@ -64,26 +64,20 @@ def partitions_of(assignment: bytes) -> tuple[TopicPlace, ...]:
     return tuple(places) if len(places) <= PLACES_MAX else ()
 
 
-def _text(value: str | None) -> str:
-    if value is None:
-        raise MalformedFrame("a name is missing")
-    return value
-
-
 def _find(body: Any) -> g.FindCoordinator:
     keys = bounded(body.coordinator_keys, "groups") if body.version >= 4 else [body.key]
-    return g.FindCoordinator(list(map(_text, keys)), body.key_type == 0)
+    return g.FindCoordinator(list(map(text_of, keys)), body.key_type in (0, 1))
 
 
 def _join(body: Any) -> g.JoinGroup:
     round_ms = body.rebalance_timeout_ms if body.version >= 1 else body.session_timeout_ms
     return g.JoinGroup(
-        group=_text(body.group_id),
-        member_id=_text(body.member_id),
+        group=text_of(body.group_id),
+        member_id=text_of(body.member_id),
         instance=body.group_instance_id,
-        kind=_text(body.protocol_type),
+        kind=text_of(body.protocol_type),
         protocols=tuple(
-            (_text(each.name), bytes(each.metadata)) for each in bounded(body.protocols, "protocols")
+            (text_of(each.name), bytes(each.metadata)) for each in bounded(body.protocols, "protocols")
         ),
         session_ms=body.session_timeout_ms,
         round_ms=round_ms,
@@ -92,27 +86,27 @@ def _join(body: Any) -> g.JoinGroup:
 
 
 def _seat(body: Any) -> g.GroupSeat:
-    group, member_id = _text(body.group_id), _text(body.member_id)
+    group, member_id = text_of(body.group_id), text_of(body.member_id)
     return g.GroupSeat(group, member_id, body.group_instance_id, body.generation_id)
 
 
 def _sync(body: Any) -> g.SyncGroup:
-    given = {_text(each.member_id): bytes(each.assignment) for each in bounded(body.assignments, "members")}
+    given = {text_of(each.member_id): bytes(each.assignment) for each in bounded(body.assignments, "members")}
     return g.SyncGroup(_seat(body), given)
 
 
 def _leave(body: Any) -> g.LeaveGroup:
-    group = _text(body.group_id)
+    group = text_of(body.group_id)
     if body.version < 3:
-        return g.LeaveGroup([g.GroupSeat(group, _text(body.member_id), None)])
+        return g.LeaveGroup([g.GroupSeat(group, text_of(body.member_id), None)])
     members = bounded(body.members, "members")
     return g.LeaveGroup(
-        [g.GroupSeat(group, _text(each.member_id), each.group_instance_id) for each in members]
+        [g.GroupSeat(group, text_of(each.member_id), each.group_instance_id) for each in members]
     )
 
 
 def _commit(body: Any) -> g.OffsetCommit:
-    group, member_id = _text(body.group_id), _text(body.member_id)
+    group, member_id = text_of(body.group_id), text_of(body.member_id)
     commits = [
         g.CommittedPlace(
             place_of(topic.name, part.partition_index), part.committed_offset, part.committed_metadata or ""
@@ -132,21 +126,22 @@ def _places(topics: Any) -> Sequence[TopicPlace] | None:
 
 def _fetch(body: Any) -> g.OffsetFetch:
     if body.version < 8:
-        return g.OffsetFetch([(_text(body.group_id), _places(body.topics))])
-    wanted = {_text(each.group_id): _places(each.topics) for each in bounded(body.groups, "groups")}
+        needs_stable = body.version >= 7 and body.require_stable
+        return g.OffsetFetch([(text_of(body.group_id), _places(body.topics))], needs_stable)
+    wanted = {text_of(each.group_id): _places(each.topics) for each in bounded(body.groups, "groups")}
     bounded([place for places in wanted.values() for place in places or ()])
-    return g.OffsetFetch(list(wanted.items()))
+    return g.OffsetFetch(list(wanted.items()), body.require_stable)
 
 
 def _forget(body: Any) -> g.OffsetDelete:
     places = [
         place_of(topic.name, part.partition_index) for topic in body.topics for part in topic.partitions
     ]
-    return g.OffsetDelete(_text(body.group_id), bounded(places))
+    return g.OffsetDelete(text_of(body.group_id), bounded(places))
 
 
 def _names(names: Any) -> Sequence[str]:
-    return list(dict.fromkeys(map(_text, bounded(names, "groups"))))
+    return list(dict.fromkeys(map(text_of, bounded(names, "groups"))))
 
 
 MESSAGES: Final = (

@@ -13,10 +13,11 @@ from eventproc.server.kafka.admin_calls import AdminCall
 from eventproc.server.kafka.calls import TopicPlace
 from eventproc.server.kafka.group_calls import GroupCall
 from eventproc.server.kafka.kafka_errors import KafkaCode
+from eventproc.server.kafka.transaction_calls import TransactionCall
 
 T = TypeVar("T")
 
-Call: TypeAlias = c.Greeting | c.Produce | c.DataCall | GroupCall | AdminCall
+Call: TypeAlias = c.Greeting | c.Produce | c.DataCall | GroupCall | AdminCall | TransactionCall
 
 LENGTH: Final = struct.Struct(">i")
 """The length of a frame."""
@@ -87,6 +88,13 @@ def place_of(topic: str | None, partition: int) -> TopicPlace:
     if topic is None:
         raise MalformedFrame("a topic without a name")
     return TopicPlace(topic, partition)
+
+
+def text_of(value: str | None) -> str:
+    """Return a name that a client sends. Raises MalformedFrame if it is missing."""
+    if value is None:
+        raise MalformedFrame("a name is missing")
+    return value
 
 
 def bounded(named: Sequence[T], what: str = "partitions") -> Sequence[T]:

@@ -40,7 +40,7 @@ def _produce(body: Any) -> c.Produce:
         for topic in body.topic_data
         for part in topic.partition_data
     ]
-    return c.Produce(bounded(batches), body.acks != 0)
+    return c.Produce(bounded(batches), body.acks != 0, body.transactional_id)
 
 
 def _fetch(body: Any) -> c.Fetch:
@@ -76,7 +76,9 @@ def _metadata(body: Any) -> c.Metadata:
 
 
 def _init_producer(body: Any) -> c.InitProducerId:
-    return c.InitProducerId(body.transactional_id, body.producer_id, body.producer_epoch)
+    return c.InitProducerId(
+        body.transactional_id, body.producer_id, body.producer_epoch, body.transaction_timeout_ms
+    )
 
 
 MESSAGES: Final = (

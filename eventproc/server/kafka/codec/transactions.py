@@ -1,0 +1,100 @@
+"""The messages about transactions of producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+from eventproc.server.kafka import transaction_calls as t
+from eventproc.server.kafka.codec.message import (
+    KafkaMessage,
+    KafkaRequest,
+    bounded,
+    by_topic,
+    encode_answer,
+    place_of,
+    text_of,
+)
+from eventproc.server.kafka.group_calls import CommittedPlace, GroupSeat, OffsetCommit, PlaceAnswer
+
+
+def _seat(body: Any) -> t.ProducerSeat:
+    return t.ProducerSeat(text_of(body.transactional_id), body.producer_id, body.producer_epoch)
+
+
+def _add_partitions(body: Any) -> t.AddPartitionsToTxn:
+    seat = t.ProducerSeat(
+        text_of(body.v3_and_below_transactional_id),
+        body.v3_and_below_producer_id,
+        body.v3_and_below_producer_epoch,
+    )
+    topics = body.v3_and_below_topics
+    return t.AddPartitionsToTxn(
+        seat, bounded([place_of(topic.name, part) for topic in topics for part in topic.partitions])
+    )
+
+
+def _commit(body: Any) -> t.TxnOffsetCommit:
+    commits = [
+        CommittedPlace(
+            place_of(topic.name, part.partition_index), part.committed_offset, part.committed_metadata or ""
+        )
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    member = GroupSeat(
+        text_of(body.group_id), body.member_id or "", body.group_instance_id, body.generation_id
+    )
+    return t.TxnOffsetCommit(_seat(body), OffsetCommit(member, bounded(commits)))
+
+
+MESSAGES: Final = (
+    KafkaMessage(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3, _add_partitions),
+    KafkaMessage(
+        *(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 0, 3),
+        lambda body: t.AddOffsetsToTxn(_seat(body), text_of(body.group_id)),
+    ),
+    KafkaMessage(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 0, 3, _commit),
+    KafkaMessage(
+        *(EndTxnRequest, EndTxnResponse, 0, 3),
+        lambda body: t.EndTxn(_seat(body), body.committed),
+    ),
+)
+
+
+def added_answer(request: KafkaRequest, added: Iterable[PlaceAnswer]) -> bytes:
+    """Return which partitions a transaction has."""
+    of_topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    of_part = of_topic.AddPartitionsToTxnPartitionResult
+    found: dict[str, list[Any]] = {}
+    for place, code in ((each.place, each.code) for each in added):
+        part = of_part(
+            version=request.version, partition_index=place.partition, partition_error_code=int(code)
+        )
+        found.setdefault(place.topic, []).append(part)
+    topics = [
+        of_topic(version=request.version, name=name, results_by_partition=parts)
+        for name, parts in found.items()
+    ]
+    return encode_answer(request, results_by_topic_v3_and_below=topics)
+
+
+def pending_answer(request: KafkaRequest, done: Iterable[PlaceAnswer]) -> bytes:
+    """Return which commits are kept until the transaction ends."""
+    of_topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+    topics = by_topic(
+        *(request.version, of_topic, of_topic.TxnOffsetCommitResponsePartition, ("name", "partitions"), done),
+        lambda each: {"partition_index": each.place.partition},
+    )
+    return encode_answer(request, topics=topics)

@@ -1,0 +1,52 @@
+"""What a transaction of a Kafka producer will commit for a group, if it is committed itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.groups.kafka_members import KAFKA_PENDING, KafkaCommit, PendingCommits
+from eventproc.store.groups.rows import SegmentKey
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.records import create, delete, find, get, keys, replace
+from eventproc.store.transactions import joint_rows
+
+
+def add_pending(tx: Tx, group: str, producer: str, pending: PendingCommits) -> None:
+    """Keep commits until the producer's transaction ends. A later one of a partition replaces an earlier one."""
+    key = f"{group}/{producer}"
+    if (found := find(tx, KAFKA_PENDING, key)) is None:
+        create(tx, KAFKA_PENDING, key, pending)
+        return
+    kept = {} if found.value.txn != pending.txn else {each.key: each for each in found.value.commits}
+    merged = kept | {each.key: each for each in pending.commits}
+    replace(tx, KAFKA_PENDING, found, attrs.evolve(pending, commits=tuple(merged.values())))
+
+
+def take_pending(tx: Tx, group: str, producer: str) -> tuple[KafkaCommit, ...]:
+    """Remove the commits of a producer's transaction, and return them."""
+    if (found := find(tx, KAFKA_PENDING, f"{group}/{producer}")) is None:
+        return ()
+    delete(tx, KAFKA_PENDING, found)
+    return found.value.commits
+
+
+def pending_keys(tx: Tx, group: str) -> set[SegmentKey]:
+    """Return the segments whose committed number an open transaction may still change. Some look-ups for each one."""
+    return {each.key for pending in _open_pending(tx, group) for each in pending.commits}
+
+
+def _open_pending(tx: Tx, group: str) -> Iterator[PendingCommits]:
+    for key in keys(tx, KAFKA_PENDING, prefix=f"{group}/"):
+        pending = get(tx, KAFKA_PENDING, key).value
+        rows = joint_rows(tx, pending.txn)
+        is_open = all(each.state is TxnState.OPEN for each in rows)
+        if is_open and not is_over(tx, pending.until_ms, pending.timeout_ms):
+            yield pending
+
+
+def is_over(tx: Tx, until_ms: int, timeout_ms: int) -> bool:
+    """Return whether the time of a transaction has passed. A monotonic clock that went back has ended it, too."""
+    return not 0 < until_ms - tx.monotonic_ms <= timeout_ms
