@@ -93,8 +93,9 @@ torture-spark: setup ## writers, hosts, workers, JVMs and Pythons of an ingestio
 torture-flights: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
 	$(BIN)/python -m tests.spark.flights_kills $(ARGS)
 
-torture-kafka: setup ## clients of Kafka, which write while their server is killed KILLS=20 times
+torture-kafka: setup ## clients of Kafka write, read and copy in transactions while their server is killed KILLS=20 times
 	$(BIN)/python -m tests.kafka.kafka_kills $(KILLS)
+	$(BIN)/python -m tests.kafka.copy_kills $(KILLS)
 
 torture-server: setup ## clients of three serving processes, which are killed KILLS=20 times and suspended; ARGS="SEED MIB tls"
 	$(BIN)/python -m tests.server.server_kills $(KILLS) $(ARGS)
