@@ -39,10 +39,10 @@ from eventproc.store.groups import (
     progress_channel,
     write_heartbeat,
     write_members,
-    write_notes,
+    write_note,
     write_segment,
 )
-from eventproc.store.model.ids import SegmentId, number_of
+from eventproc.store.model.ids import number_of
 from eventproc.store.model.kafka_rounds import (
     NO_MEMBERS,
     KafkaMembers,
@@ -197,15 +197,11 @@ def store_commits(tx: Tx, name: str, commits: Iterable[KafkaCommit]) -> None:
     """
     if not is_kafka_group(tx, name):
         return
-    notes: dict[int, dict[SegmentId, str]] = {}
     for each in commits:
-        stream_id, segment = each.key
         found = find_stream(tx, each.stream)
-        if found is not None and found.value.stream_id == stream_id:
+        if found is not None and found.value.stream_id == each.key[0]:
             _commit(tx, name, each)
-            notes.setdefault(stream_id, {})[segment] = each.note
-    for stream_id, said in notes.items():
-        write_notes(tx, name, stream_id, said)
+            write_note(tx, name, each.key, each.note)
     tx.wake(progress_channel(name))
 
 

@@ -24,7 +24,7 @@ from eventproc.store.groups.kafka_groups import (
     read_notes as read_notes,
     watch_members as watch_members,
     write_members as write_members,
-    write_notes as write_notes,
+    write_note as write_note,
 )
 from eventproc.store.groups.kafka_members import (
     KafkaCommit as KafkaCommit,

@@ -7,14 +7,12 @@ and which round it takes part in. A row of `group_segment` that never moved is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from eventproc.store.database import Tx, Watch
 from eventproc.store.groups.kafka_members import (
     KAFKA_MEMBERS,
     KAFKA_NOTES,
-    CommitNotes,
-    notes_key,
+    CommitNote,
+    note_key,
 )
 from eventproc.store.groups.records import GROUP, KAFKA, channel_of
 from eventproc.store.groups.rows import SegmentKey
@@ -22,7 +20,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.kafka_rounds import KafkaMembers, give_time
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
-from eventproc.store.records import Versioned, create, find, get, keys, replace, version_of
+from eventproc.store.records import Versioned, create, delete, find, get, keys, replace, version_of
 
 
 def find_members(
@@ -93,34 +91,29 @@ def committed_progress(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
     }
 
 
-def forget_progress(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
-    """Let nothing be committed in these segments, and nothing be said about it."""
-    forgotten = list(keys)
-    tx.executemany(
+def forget_progress(tx: Tx, group: str, key: SegmentKey) -> None:
+    """Let nothing be committed in a segment, and nothing be said about it."""
+    tx.execute(
         "UPDATE group_segment SET moved_ms = NULL WHERE group_name = ? AND stream_id = ? AND segment = ?",
-        [(group, *key) for key in forgotten],
+        (group, *key),
     )
-    for stream in {stream_id for stream_id, _ in forgotten}:
-        write_notes(
-            tx, group, stream, {segment: "" for stream_id, segment in forgotten if stream_id == stream}
-        )
+    write_note(tx, group, key, "")
 
 
-def read_notes(tx: Tx, group: str, stream_id: int) -> Mapping[SegmentId, str]:
-    """Return what was said in the last commits of the partitions of a stream. One look-up."""
-    found = find(tx, KAFKA_NOTES, notes_key(group, stream_id))
-    return {} if found is None else found.value.notes
+def read_notes(tx: Tx, group: str) -> dict[SegmentKey, str]:
+    """Return what was said in the last commits, of the segments for which something was. One look-up for each."""
+    found = (get(tx, KAFKA_NOTES, each).value for each in keys(tx, KAFKA_NOTES, prefix=f"{group}/"))
+    return {note.key: note.text for note in found}
 
 
-def write_notes(tx: Tx, group: str, stream_id: int, said: Mapping[SegmentId, str]) -> None:
-    """Note what was said in commits; nothing for the segments with an empty text. One look-up if nothing changes."""
-    key = notes_key(group, stream_id)
-    found = find(tx, KAFKA_NOTES, key)
-    before = {} if found is None else dict(found.value.notes)
-    after = {segment: text for segment, text in {**before, **said}.items() if text}
-    if after == before:
-        return
+def write_note(tx: Tx, group: str, key: SegmentKey, text: str) -> None:
+    """Note what was said in a commit; nothing with an empty text. One look-up if nothing changes."""
+    name, note = note_key(group, key), CommitNote(key, text)
+    found = find(tx, KAFKA_NOTES, name)
     if found is None:
-        create(tx, KAFKA_NOTES, key, CommitNotes(after))
-    else:
-        replace(tx, KAFKA_NOTES, found, CommitNotes(after))
+        if text:
+            create(tx, KAFKA_NOTES, name, note)
+    elif not text:
+        delete(tx, KAFKA_NOTES, found)
+    elif found.value != note:
+        replace(tx, KAFKA_NOTES, found, note)

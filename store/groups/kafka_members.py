@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -13,19 +12,21 @@ from eventproc.store.records import RecordKind
 
 
 @attrs.frozen
-class CommitNotes:
-    """What the members said when they committed, of the partitions of one stream for which they said something."""
+class CommitNote:
+    """What a member said when it committed in a segment, (stream id, segment)."""
 
-    notes: Mapping[SegmentId, str]
+    key: tuple[int, SegmentId]
+    text: str
 
 
 KAFKA_MEMBERS: Final = RecordKind(name="kafka members", value=KafkaMembers, immutable=True)
-KAFKA_NOTES: Final = RecordKind(name="kafka notes", value=CommitNotes)
+KAFKA_NOTES: Final = RecordKind(name="kafka note", value=CommitNote)
 
 
-def notes_key(group: str, stream_id: int) -> str:
-    """Return the key of the record of what was said in the commits of a stream."""
-    return f"{group}/{stream_id:016d}"
+def note_key(group: str, key: tuple[int, SegmentId]) -> str:
+    """Return the key of the record of what was said in the commit of a segment."""
+    stream_id, segment = key
+    return f"{group}/{stream_id:016d}/{segment:d}"
 
 
 @attrs.frozen

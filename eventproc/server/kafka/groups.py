@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Final, NamedTuple
 
 from eventproc.base.clock import new_id
@@ -442,7 +442,7 @@ class KafkaGroups:
         unstable = pending_keys(tx, name) if needs_stable else ()
         record = find(tx, GROUP, name)
         progress = committed_progress(tx, name) if record is not None and record.value.kind == KAFKA else {}
-        wants_all, notes = places is None, cache(partial(read_notes, tx, name))
+        wants_all, notes = places is None, read_notes(tx, name)
         if places is None:
             places = self._committed_places(record, progress, caller)
         answers = []
@@ -460,7 +460,7 @@ class KafkaGroups:
             elif (done := progress.get((stream_id, segment))) is None:
                 answers.append(g.CommittedOffset(place, KafkaCode.NONE))
             else:
-                note = notes(stream_id).get(segment, "")
+                note = notes.get((stream_id, segment), "")
                 answers.append(g.CommittedOffset(place, KafkaCode.NONE, done.number, note))
         if wants_all:  # without those of topics that were deleted, or created again
             return [each for each in answers if each.number >= 0 or each.code is not KafkaCode.NONE]
