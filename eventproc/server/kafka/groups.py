@@ -489,7 +489,8 @@ class KafkaGroups:
                 code = code_of(why)
             answers.append(g.PlaceAnswer(place, code))
         if not subscribed:
-            forget_progress(tx, name, keys)
+            for key in keys:
+                forget_progress(tx, name, key)
         return answers
 
     async def describe_groups(self, call: g.DescribeGroups, caller: Caller) -> list[g.GroupAnswer]:
