@@ -113,6 +113,7 @@ class Case:
         return ours >= self.bar if self.kind is Bar.VALUE_MIN else ours < self.bar
 
 
+_KAFKA: Final = "benchmarks.kafka_serving"
 _SERVERS: Final = "benchmarks.servers"
 _SERVING: Final = "benchmarks.serving"
 _SPARK: Final = "benchmarks.spark"
@@ -643,6 +644,28 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 quick_count=200,
                 bar=5,
                 kind=Bar.VALUE_MAX,
+            ),
+            Case(
+                name="kafka_end_to_end",
+                unit="events/s",
+                classes=(Class.PAGE_CACHE,),
+                ours=_imported("end_to_end", _KAFKA),
+                floor=_imported("end_to_end_floor", _KAFKA),
+                count=1_000_000,
+                quick_count=200_000,
+                bar=250_000,
+                kind=Bar.VALUE_MIN,
+            ),
+            Case(
+                name="kafka_small_batches",
+                unit="events/s",
+                classes=(Class.PAGE_CACHE,),
+                ours=_imported("small_batches", _KAFKA),
+                floor=_imported("small_batches_floor", _KAFKA),
+                count=500_000,
+                quick_count=100_000,
+                bar=180_000,
+                kind=Bar.VALUE_MIN,
             ),
             Case(
                 name="serve_polls",

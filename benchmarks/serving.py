@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from statistics import median
@@ -134,12 +134,21 @@ class ServerAtWork:
 async def _serving(task: Task, events: int = 0) -> AsyncIterator[ServerAtWork]:
     """Serve a stream of one segment with so many events."""
     await _make_stream(task, events)
+    async with server_process(task, (), _PORTS) as (process, ports):
+        yield ServerAtWork(process, int(ports[1]), int(ports[2]))
+
+
+@asynccontextmanager
+async def server_process(
+    task: Task, options: Sequence[str], says: re.Pattern[str]
+) -> AsyncIterator[tuple[psutil.Process, re.Match[str]]]:
+    """Serve a directory by a process of its own; yield it with what it says when it has begun."""
     command = [sys.executable, "-m", "eventproc", "-C", str(task.directory), "serve"]
-    command += ["--controller-port", "0", "--segment-store-port", "0"]
+    command += ["--controller-port", "0", "--segment-store-port", "0", *options]
     process = await anyio.to_thread.run_sync(_start, command)
     try:
-        ports = await anyio.to_thread.run_sync(_ports, process)
-        yield ServerAtWork(psutil.Process(process.pid), *ports)
+        said = await anyio.to_thread.run_sync(_said, process, says)
+        yield psutil.Process(process.pid), said
     finally:
         process.kill()
         process.wait()
@@ -158,11 +167,11 @@ def _start(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-def _ports(process: subprocess.Popen[str]) -> tuple[int, int]:
+def _said(process: subprocess.Popen[str], says: re.Pattern[str]) -> re.Match[str]:
     assert process.stderr is not None
     for line in process.stderr:
-        if match := _PORTS.search(line):
-            return int(match[1]), int(match[2])
+        if match := says.search(line):
+            return match
     raise AssertionError("the server has not begun")
 
 
