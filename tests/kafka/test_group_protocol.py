@@ -127,7 +127,7 @@ async def test_a_member_of_no_round_of_an_old_one_or_of_nothing_is_told_so(
     assert connect("not valid!").join().error_code == 24
     assert connect().join(session_ms=10).error_code == 26
     assert connect().join(name="other").error_code == 23
-    assert connect().find(kind=1)[0] == 42
+    assert connect().find(kind=2)[0] == 42
 
 
 async def test_a_new_member_begins_a_round_that_the_others_learn_from_their_heartbeats(
