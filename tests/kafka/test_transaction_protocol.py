@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from time import sleep
 from zlib import crc32
 
+import anyio
 import pytest
 
 from eventproc.errors import TransactionMovesProgress
@@ -104,7 +104,7 @@ async def test_repeated_calls_change_nothing(peer: TransactionPeer, topic: str) 
             assert peer.end(committed=committed) == 0
         assert peer.end(committed=not committed) == 48
     while peer.fetch(topic, 0)[1] < 4:
-        sleep(0.01)
+        await anyio.sleep(0.01)
     assert peer.fetch(topic, 4)[:2] == (0, 4)
     assert peer.stable(topic) == (0, 2)
 
@@ -165,7 +165,7 @@ async def test_a_transaction_of_commits_alone_ends_with_its_time(peer: Transacti
     assert peer.commit_in(topic, {0: 0}) == [0]
     assert peer.stable(topic)[0] == 88
     while peer.stable(topic)[0] == 88:
-        sleep(0.05)
+        await anyio.sleep(0.05)
     assert peer.end() == 90
     assert peer.begin(known=peer.producer) == 0
     assert peer.stable(topic) == (0, -1)

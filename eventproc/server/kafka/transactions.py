@@ -58,6 +58,7 @@ from eventproc.store.transactions import (
     joint_rows,
     last_staged_sequence,
     stage,
+    staged_sequences,
 )
 
 ID_CHARS_MAX: Final = 512
@@ -315,15 +316,12 @@ class ProducerTransactions:
     def _staged_positions(self, tx: Tx, producer: TransactionalProducer) -> dict[str, int]:
         """Return the positions that the batches of the open transaction have reached."""
         assert producer.txn is not None, "it has begun"
-        found = {}
-        for stream, stream_id, partition in producer.places:
-            try:
-                writer = _writer(partition, producer)
-                position = last_staged_sequence(tx, stream, stream_id, producer.txn, writer)
-            except (NotFound, TransactionAborted, IllegalTransition):
-                continue  # the topic was deleted, or sealed
-            if position:
-                found[f"{stream_id}/{partition}"] = position
+        found: dict[str, int] = {}
+        for stream_id in {stream_id for _, stream_id, _ in producer.places}:
+            staged = staged_sequences(tx, stream_id, producer.txn)
+            for partition in [each for _, own_id, each in producer.places if own_id == stream_id]:
+                if position := staged.get(_writer(partition, producer)):
+                    found[f"{stream_id}/{partition}"] = position
         return found
 
     def _abort(self, tx: Tx, key: str, producer: TransactionalProducer, reason: str) -> None:
