@@ -580,7 +580,7 @@ class TransactionDecided(Rejected):
 
 @error
 class TransactionMovesProgress(Rejected):
-    """The joint transaction moves progress with it, so only the block or the Kafka producer that began it may commit it.
+    """The joint transaction moves progress, so only the block or the Kafka producer that began it may commit it.
 
     Let that process commit it, or abort it.
     """

@@ -69,8 +69,8 @@ GROUPS_MAX: Final = 100
 """Groups of one transaction. Each is in the record of the producer."""
 
 POSITIONS_MAX: Final = 10_000
-"""Partitions whose last batch is known after a transaction, the latest ones. A producer that goes on in another one gets
-an error after which its client takes a new epoch. Higher: each batch decodes a larger record."""
+"""Partitions whose last batch is known after a transaction, the latest ones. A producer that goes on in another
+partition gets an error after which its client takes a new epoch. Higher: each batch decodes a larger record."""
 
 _Found = Versioned[TransactionalProducer]
 
@@ -181,7 +181,7 @@ class ProducerTransactions:
         return attrs.evolve(producer, txn=txn, until_ms=until_ms, committed=None, used_ms=tx.now_ms)
 
     def _join(self, tx: Tx, key: str, topic: ServedTopic, producer: TransactionalProducer) -> None:
-        """Let the transaction have events in a topic. Only its producer may commit it: commits of groups count with it."""
+        """Let the transaction have events in a topic. Only its producer may commit it, with the commits of groups."""
         assert producer.txn is not None, "it has begun"
         try:
             create_txn(
