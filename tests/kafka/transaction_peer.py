@@ -103,7 +103,9 @@ class TransactionPeer(GroupPeer):
             )
             for part, number in numbers.items()
         ]
-        member = {"member_id": self.member_id, "generation_id": self.generation} if version >= 3 else {}
+        member: dict[str, Any] = (
+            {"member_id": self.member_id, "generation_id": self.generation} if version >= 3 else {}
+        )
         request = TxnOffsetCommitRequest(
             version=version,
             transactional_id=self.name,
