@@ -2,7 +2,7 @@
 
 They free the bytes of truncated and deleted streams, return them to the file system, drop the history before a stream's
 head, truncate the internal streams behind their group's progress, free the entries of deleted tables, and forget old
-outcomes, jobs and ids of events, expired states, finished transactions and silent writers. If the
+outcomes, jobs and ids of events, expired states, finished transactions, silent writers and Kafka's producers. If the
 host dies between two steps, the next host continues from there.
 """
 
@@ -22,6 +22,7 @@ from eventproc.store.catalog import (
     get_stream,
 )
 from eventproc.store.database import Tx
+from eventproc.store.groups import forget_producers
 from eventproc.store.jobs import forget_jobs
 from eventproc.store.key_states import forget_expired
 from eventproc.store.model.ids import SegmentId
@@ -92,6 +93,7 @@ def forget(tx: Tx, owner: Owner) -> bool:
     """Forget what is old, expired or finished: see the head of this file. Return whether there may be more."""
     owner.check(tx)
     forget_writers(tx)
+    forget_producers(tx)
     more = forget_txns(tx)
     more = forget_ids(tx) or more
     more = forget_jobs(tx) or more

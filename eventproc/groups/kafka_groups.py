@@ -178,7 +178,7 @@ def verify_committer(
     """
     if generation < 0:
         ensure_kafka_group(tx, name)
-        if not is_transactional and change_members(tx, name).members:
+        if (member_id or not is_transactional) and change_members(tx, name).members:
             raise MemberRefused(
                 MemberProblem.UNKNOWN_MEMBER_ID, f"{name} has members, and this is none of them"
             )

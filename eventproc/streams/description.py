@@ -273,7 +273,8 @@ class TransactionDescription:
     appended: where its events are once it is committed, one entry a segment.
     reason: of its abort; while it is committing, the last failure of the commit.
     streams: of a joint transaction, all in which it is stored by now; else its own.
-    group: of a joint transaction, the group whose progress its commit moves; None if it moves none.
+    group: of a joint transaction, the group whose progress its commit moves, or the Kafka producer that began it, as
+        "scope/transactional id"; None if any process may commit it.
     """
 
     __repr__ = short_repr_of_fields

@@ -36,6 +36,11 @@ from eventproc.store.groups.kafka_pending import (
     pending_keys as pending_keys,
     take_pending as take_pending,
 )
+from eventproc.store.groups.kafka_producers import (
+    KAFKA_PRODUCER as KAFKA_PRODUCER,
+    TransactionalProducer as TransactionalProducer,
+    forget_producers as forget_producers,
+)
 from eventproc.store.groups.records import (
     EQUAL as EQUAL,
     GROUP as GROUP,

@@ -580,13 +580,13 @@ class TransactionDecided(Rejected):
 
 @error
 class TransactionMovesProgress(Rejected):
-    """The joint transaction moves the progress of a consumer, so only the block that began it may commit it.
+    """The joint transaction moves progress, so only the block or the Kafka producer that began it may commit it.
 
     Let that process commit it, or abort it.
     """
 
     _text = (
-        "{stream}: transaction {txn} moves the progress of group {group}, so only the process that"
+        "{stream}: transaction {txn} belongs to group or Kafka producer {group}, so only the process that"
         " began it may commit it; `eventproc txn abort {stream} {txn}` aborts it"
     )
     stream: str

@@ -52,6 +52,7 @@ from eventproc.store.transactions.staging import (
     StagedTotals as StagedTotals,
     last_staged_sequence as last_staged_sequence,
     stage as stage,
+    staged_sequences as staged_sequences,
 )
 from eventproc.store.transactions.txn_record import (
     CLIENT_IDS_END as CLIENT_IDS_END,

@@ -130,6 +130,20 @@ def last_staged_sequence(tx: Tx, stream: str, stream_id: int, txn_id: str, write
     return _last_staged(tx, found, txn_id, writer)
 
 
+def staged_sequences(tx: Tx, stream_id: int, txn_id: str) -> dict[str, int]:
+    """Return the sequence of the last staging of each writer, until what is staged is committed or dropped.
+
+    It reads all rows of the transaction.
+    """
+    flush_staging(tx)
+    rows = tx.execute(
+        "SELECT writer, max(sequence) FROM staged WHERE stream_id = ? AND txn = ? AND writer IS NOT NULL"
+        " GROUP BY writer",
+        (stream_id, txn_id),
+    )
+    return dict(rows.fetchall())
+
+
 def flush_staging(tx: Tx) -> None:
     """Write the pending stagings of this group commit, before SQL reads them or a transaction is decided."""
     group = tx.pending[_STAGING]
@@ -250,12 +264,13 @@ def _last_staged(tx: Tx, found: _OpenTxn, txn_id: str, writer: str) -> int:
         return 0
     if found.last is not None and found.last.writer == writer:
         return found.last.sequence
-    # The last staging is of another writer or has no identity: rare enough to read all rows.
+    # The last staging is of another writer, or has no identity. Of writers that alternate, it is among the last rows.
     row = tx.execute(
-        "SELECT max(sequence) FROM staged WHERE stream_id = ? AND txn = ? AND writer = ?",
+        "SELECT sequence FROM staged WHERE stream_id = ? AND txn = ? AND writer = ?"
+        " ORDER BY seq DESC, part DESC LIMIT 1",
         (found.stream_id, txn_id, writer),
     ).fetchone()
-    return row[0] or 0
+    return 0 if row is None else int(row[0])
 
 
 def _verify_open(tx: Tx, stream: str, stream_id: int, txn_id: str) -> None:

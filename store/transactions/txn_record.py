@@ -40,7 +40,8 @@ class TxnRecord:
     appended: where its events were appended, one result per segment.
     reason: why it was aborted; of a committing transaction, how its commit failed last.
     joint: None for a transaction of one stream. A joint transaction has a record of the same id in each of its streams;
-        there it is the group whose progress it moves, or "" if it moves none.
+        there it is the group whose progress it moves, or the producer of Kafka's clients that has begun it; "" if any
+        process may commit it.
     """
 
     id: str

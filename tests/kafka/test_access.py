@@ -116,6 +116,25 @@ async def test_members_of_a_group_may_change_it_and_read_what_they_commit(
     assert listed.valid == []
 
 
+async def test_a_producer_with_transactions_needs_its_transactional_id(
+    server: ServerProcess, certified: dict[str, Path], ep: Eventproc
+) -> None:
+    settings = settings_of("writer", certified)
+    del settings["message.timeout.ms"]
+
+    def write() -> None:
+        producer = confluent_producer(server.kafka, {**settings, "transactional.id": "copier"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("orders", b"v")
+        producer.commit_transaction(60)
+
+    with pytest.raises(KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        await to_thread.run_sync(write)
+    await ep.users.grant("writer", Permission.READ_UPDATE, "shop/copier")
+    await to_thread.run_sync(write)
+
+
 async def test_a_token_of_a_user_is_a_password(
     server: ServerProcess, certified: dict[str, Path], ep: Eventproc
 ) -> None:

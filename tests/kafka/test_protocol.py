@@ -42,6 +42,7 @@ from tests.kafka.peer import (
     framed,
     produce_request,
 )
+from tests.kafka.transaction_peer import TRANSACTION_CALLS
 from tests.server.support import ServerProcess
 
 pytestmark = pytest.mark.subprocess
@@ -117,7 +118,7 @@ async def test_each_producer_gets_an_identity_of_its_own_and_the_next_epoch_of_t
     assert (one[0], one[2]) == (0, 0)
     assert one[1] != two[1]
     assert ask(one[1], 0) == (0, one[1], 1)
-    assert ask(-1, -1, "shop") == (42, -1, -1)
+    assert ask(-1, -1, "") == (42, -1, -1)
 
 
 WRONG_BATCHES = {
@@ -340,4 +341,5 @@ async def test_each_call_is_answered_in_each_version_that_is_announced(peer: Kaf
         password = SaslAuthenticateRequest(version=version, auth_bytes=b"\0anyone\0anything")
         assert peer.ask(password, SaslAuthenticateResponse, version).error_code == 0  # there are no users
     speak_administration(peer, versions)
-    assert versions.keys() == GROUP_CALLS  # test_group_protocol.py asks these
+    # test_group_protocol.py and test_transaction_protocol.py ask these.
+    assert versions.keys() == GROUP_CALLS | TRANSACTION_CALLS

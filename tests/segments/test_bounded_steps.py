@@ -9,7 +9,16 @@ import pytest
 
 import eventproc
 from eventproc.store.database import Tx
+from eventproc.store.groups import (
+    KAFKA_PRODUCER,
+    PendingCommits,
+    TransactionalProducer,
+    add_pending,
+    forget_producers,
+)
+from eventproc.store.groups.kafka_members import KAFKA_PENDING
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.records import count_keys, create, keys
 from eventproc.store.segments import (
     WriterSequence,
     create_segments,
@@ -92,3 +101,29 @@ async def test_silent_writers_are_forgotten_a_few_a_step(
     for number in range(2):
         kept = partial(last_sequence, stream_id=STREAM_ID, writer=f"new-{number}")
         assert await ep.db.read(kept) == 1
+
+
+async def test_unused_producers_and_commits_whose_time_is_over_are_forgotten_a_few_a_step(
+    ep: eventproc.Eventproc, clock: SteppingClock
+) -> None:
+    def begin(tx: Tx, age: str, number: int, left_ms: int) -> None:
+        producer = TransactionalProducer(producer_id=1, epoch=0, timeout_ms=60_000, used_ms=tx.now_ms)
+        create(tx, KAFKA_PRODUCER, f"shop/{age}-{number}", producer)
+        pending = PendingCommits(txn="0", until_ms=tx.monotonic_ms + left_ms, timeout_ms=60_000, commits=())
+        add_pending(tx, "shop/group", f"{age}-{number}", pending)
+
+    def left(tx: Tx) -> tuple[int, int]:
+        return count_keys(tx, KAFKA_PRODUCER), count_keys(tx, KAFKA_PENDING)
+
+    for number in range(4):
+        await ep.db.write(partial(begin, age="old", number=number, left_ms=0))
+    clock.now_ms += WRITER_MEMORY_MS + 1
+    for number in range(2):
+        await ep.db.write(partial(begin, age="new", number=number, left_ms=60_000))
+    found = []
+    for _ in range(4):
+        await ep.db.write(partial(forget_producers, limit=3))
+        found.append(await ep.db.read(left))
+    assert found == [(5, 5), (2, 2), (2, 2), (2, 2)]
+    names = await ep.db.read(partial(keys, kind=KAFKA_PRODUCER))
+    assert names == ["shop/new-0", "shop/new-1"]

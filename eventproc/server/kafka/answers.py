@@ -8,7 +8,7 @@ from eventproc.server.kafka.administration import TopicAdministration
 from eventproc.server.kafka.codec import administration as admin_codec
 from eventproc.server.kafka.codec.message import KafkaRequest, encode_answer
 from eventproc.server.kafka.codec.topics import epochs_answer, fetch_answer, metadata_answer, offsets_answer
-from eventproc.server.kafka.codec.transactions import added_answer, pending_answer
+from eventproc.server.kafka.codec.transactions import added_answer, known_code, pending_answer
 from eventproc.server.kafka.fetch import PartitionReader
 from eventproc.server.kafka.group_answers import group_answer
 from eventproc.server.kafka.groups import KafkaGroups
@@ -62,18 +62,19 @@ class KafkaAnswers:
             case c.Metadata(topics):
                 return metadata_answer(request, self._address, await self._topics.describe(caller, topics))
             case c.InitProducerId() as call:
-                return await self._give_identity(request, call)
+                return await self._give_identity(request, call, caller)
             case c.ApiVersions() | c.SaslHandshake() | c.SaslAuthenticate() | c.Produce():
                 raise AssertionError(f"{request.call} is answered by the connection")
             case AddPartitionsToTxn() as call:
                 return added_answer(request, await self._transactions.add_partitions(call, caller))
             case AddOffsetsToTxn() as call:
                 code = await self._transactions.add_group(call, caller)
-                return encode_answer(request, error_code=int(code))
+                return encode_answer(request, error_code=known_code(request, code))
             case TxnOffsetCommit() as call:
                 return pending_answer(request, await self._transactions.commit_offsets(call, caller))
             case EndTxn() as call:
-                return encode_answer(request, error_code=int(await self._transactions.end(call)))
+                code = await self._transactions.end(call, caller)
+                return encode_answer(request, error_code=known_code(request, code))
             case call:
                 return await group_answer(
                     self._groups, request, call, caller, address=self._address, peer=self._peer
@@ -98,9 +99,10 @@ class KafkaAnswers:
             case a.DescribeCluster() as call:
                 return admin_codec.cluster_answer(request, call, self._address)
 
-    async def _give_identity(self, request: KafkaRequest, call: c.InitProducerId) -> bytes:
+    async def _give_identity(self, request: KafkaRequest, call: c.InitProducerId, caller: Caller) -> bytes:
         try:
-            producer_id, epoch = await self._appender.new_identity(call)
+            producer_id, epoch = await self._appender.new_identity(call, caller)
         except REFUSALS as why:
-            return encode_answer(request, error_code=int(code_of(why)), producer_id=-1, producer_epoch=-1)
+            code = known_code(request, code_of(why))
+            return encode_answer(request, error_code=code, producer_id=-1, producer_epoch=-1)
         return encode_answer(request, error_code=0, producer_id=producer_id, producer_epoch=epoch)

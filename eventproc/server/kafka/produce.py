@@ -94,10 +94,10 @@ class BatchAppender:
         self._known: OrderedDict[tuple[int, SegmentId, int], deque[tuple[int, int, int]]] = OrderedDict()
         """{(stream, segment, producer): (epoch, number of the first record, its offset) of the last batches}."""
 
-    async def new_identity(self, call: InitProducerId) -> tuple[int, int]:
+    async def new_identity(self, call: InitProducerId, caller: Caller) -> tuple[int, int]:
         """Return the identity of a producer: its number and epoch. Raises KafkaRefusal."""
         if call.transactional_id is not None:
-            return await self._transactions.begin_producer(call)
+            return await self._transactions.begin_producer(call, caller)
         if call.producer_id >= 0 and 0 <= call.epoch < EPOCH_MAX - 1:
             return call.producer_id, call.epoch + 1
         # Nothing need be stored of a producer without transactions.
@@ -111,6 +111,8 @@ class BatchAppender:
             try:
                 self._topics.verify(caller, Permission.READ_UPDATE, where.topic)
                 batch = decode_batch(raw, where.partition, self._decompressor, room)
+                if batch.is_transactional:
+                    self._transactions.verify(caller, call.transactional_id)
                 decoded.append(DecodedBatch(where, batch, call.transactional_id))
             except REFUSALS as why:
                 decoded.append(DecodedBatch(where, why.with_traceback(None)))  # which holds what was decoded

@@ -7,7 +7,6 @@ transaction of the database. Source: docs/design/kafka-transactions.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -15,7 +14,7 @@ import attrs
 
 from eventproc.base.clock import Clock, new_id
 from eventproc.groups.kafka_groups import store_commits
-from eventproc.server.access.authority import Caller
+from eventproc.server.access.authority import Caller, NotPermitted
 from eventproc.server.kafka.calls import InitProducerId, TopicPlace
 from eventproc.server.kafka.group_calls import PlaceAnswer
 from eventproc.server.kafka.groups import KafkaGroups
@@ -39,16 +38,18 @@ from eventproc.server.kafka.transaction_calls import (
 from eventproc.store.access.permissions import Permission
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import (
+    KAFKA_PRODUCER,
     PendingCommits,
+    TransactionalProducer,
     add_pending,
     is_over,
     take_pending,
 )
-from eventproc.store.model.errors import IllegalTransition, NotFound, TransactionAborted
+from eventproc.store.model.errors import IllegalTransition, NotFound, Retryable, TransactionAborted
 from eventproc.store.model.limits import LEASE_MS_MAX, LEASE_MS_MIN
 from eventproc.store.model.producer_sequences import EPOCH_MAX, Misfit, next_position
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.records import RecordKind, Versioned, create, find, replace
+from eventproc.store.records import Versioned, create, find, replace
 from eventproc.store.segments import SegmentEvents, WriterSequence
 from eventproc.store.transactions import (
     create_txn,
@@ -57,37 +58,19 @@ from eventproc.store.transactions import (
     joint_rows,
     last_staged_sequence,
     stage,
+    staged_sequences,
 )
 
 ID_CHARS_MAX: Final = 512
 """Characters of a transactional id, which is the key of a record."""
 
 
-@attrs.frozen(kw_only=True)
-class TransactionalProducer:
-    """A producer with transactions.
+GROUPS_MAX: Final = 100
+"""Groups of one transaction. Each is in the record of the producer."""
 
-    producer_id, epoch: its identity; a later one of the same transactional id has a higher epoch. asked_epoch: the
-        epoch with which it asked for this one, -1 if it had none.
-    timeout_ms: how long a transaction of it may last.
-    txn: the id of the one that is open, with until_ms, monotonic, its partitions (stream, stream id, partition) and
-        groups. committed: how the last one ended; None before the first one of this epoch.
-    positions: {"stream id/partition": position} of what came in earlier transactions of this epoch.
-    """
-
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    asked_epoch: int = -1
-    txn: str | None = None
-    until_ms: int = 0
-    places: tuple[tuple[str, int, int], ...] = ()
-    groups: tuple[str, ...] = ()
-    committed: bool | None = None
-    positions: Mapping[str, int] = attrs.field(factory=dict)
-
-
-_PRODUCER: Final = RecordKind(name="kafka producer", value=TransactionalProducer, immutable=True)
+POSITIONS_MAX: Final = 10_000
+"""Partitions whose last batch is known after a transaction, the latest ones. A producer that goes on in another
+partition gets an error after which its client takes a new epoch. Higher: each batch decodes a larger record."""
 
 _Found = Versioned[TransactionalProducer]
 
@@ -100,30 +83,42 @@ class ProducerTransactions:
         self._topics = topics
         self._groups = groups
 
-    async def begin_producer(self, call: InitProducerId) -> tuple[int, int]:
+    async def begin_producer(self, call: InitProducerId, caller: Caller) -> tuple[int, int]:
         """Return the number and the epoch of a producer; what an earlier one has left open is aborted.
 
         Raises KafkaRefusal.
         """
+        self.verify(caller, call.transactional_id)
         if not 0 < call.timeout_ms <= LEASE_MS_MAX:
             text = f"a transaction lasts {LEASE_MS_MAX:,} ms at most"
             raise KafkaRefusal(KafkaCode.INVALID_TRANSACTION_TIMEOUT, text)
         fresh = new_producer_id(self._db.clock)
-        begun = await self._db.write(partial(self._begin_producer, call=call, fresh=fresh))
+        try:
+            begun = await self._db.write(partial(self._begin_producer, call=call, fresh=fresh))
+        except Retryable as why:
+            raise KafkaRefusal(KafkaCode.COORDINATOR_NOT_AVAILABLE, str(why)) from None
         return begun.producer_id, begun.epoch
+
+    def verify(self, caller: Caller, transactional_id: str | None) -> None:
+        """Raise KafkaRefusal unless the caller may be the producer of this id."""
+        key = self._key(transactional_id)
+        try:
+            caller.verify(Permission.READ_UPDATE, key)
+        except NotPermitted as why:
+            raise KafkaRefusal(KafkaCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, str(why)) from None
 
     def _begin_producer(self, tx: Tx, call: InitProducerId, fresh: int) -> TransactionalProducer:
         key = self._key(call.transactional_id)
         timeout_ms = max(call.timeout_ms, LEASE_MS_MIN)
-        if (found := find(tx, _PRODUCER, key)) is None:
+        if (found := find(tx, KAFKA_PRODUCER, key)) is None:
             if call.producer_id >= 0:
                 raise KafkaRefusal(KafkaCode.INVALID_PRODUCER_ID_MAPPING, "this producer is not known")
-            new = TransactionalProducer(producer_id=fresh, epoch=0, timeout_ms=timeout_ms)
-            create(tx, _PRODUCER, key, new)
+            new = TransactionalProducer(producer_id=fresh, epoch=0, timeout_ms=timeout_ms, used_ms=tx.now_ms)
+            create(tx, KAFKA_PRODUCER, key, new)
             return new
-        before = found.value
+        before, asked = found.value, (call.producer_id, call.epoch)
         if call.producer_id >= 0:
-            if call.producer_id == before.producer_id and call.epoch == before.asked_epoch:
+            if asked == before.asked:
                 return before  # it did not get the answer
             _verify_producer(before, call.producer_id, call.epoch)
         self._abort(tx, key, before, "its producer began once more")
@@ -131,9 +126,9 @@ class ProducerTransactions:
         if epoch >= EPOCH_MAX:
             number, epoch = fresh, 0
         after = TransactionalProducer(
-            producer_id=number, epoch=epoch, timeout_ms=timeout_ms, asked_epoch=call.epoch
+            producer_id=number, epoch=epoch, timeout_ms=timeout_ms, used_ms=tx.now_ms, asked=asked
         )
-        replace(tx, _PRODUCER, found, after)
+        replace(tx, KAFKA_PRODUCER, found, after)
         return after
 
     async def add_partitions(self, call: AddPartitionsToTxn, caller: Caller) -> list[PlaceAnswer]:
@@ -146,7 +141,10 @@ class ProducerTransactions:
 
     async def _added(self, call: AddPartitionsToTxn, caller: Caller) -> list[PlaceAnswer]:
         try:
+            self.verify(caller, call.seat.transactional_id)
             return await self._db.write(partial(self._add_partitions, call=call, caller=caller))
+        except Retryable:
+            return [PlaceAnswer(each, KafkaCode.COORDINATOR_NOT_AVAILABLE) for each in call.places]
         except REFUSALS as why:
             return [PlaceAnswer(each, code_of(why)) for each in call.places]
 
@@ -169,7 +167,7 @@ class ProducerTransactions:
         places = dict.fromkeys(begun.places)
         for place, topic in topics.items():
             if all(stream_id != topic.stream_id for _, stream_id, _ in places):
-                self._join(tx, topic, begun)
+                self._join(tx, found.key, topic, begun)
             places[topic.stream, topic.stream_id, place.partition] = None
         self._replace(tx, found, attrs.evolve(begun, places=tuple(places)))
         return answers
@@ -179,16 +177,18 @@ class ProducerTransactions:
         if producer.txn is not None:
             return producer
         until_ms = tx.monotonic_ms + producer.timeout_ms
-        return attrs.evolve(producer, txn=new_id(self._db.clock), until_ms=until_ms, committed=None)
+        txn = new_id(self._db.clock)
+        return attrs.evolve(producer, txn=txn, until_ms=until_ms, committed=None, used_ms=tx.now_ms)
 
-    def _join(self, tx: Tx, topic: ServedTopic, producer: TransactionalProducer) -> None:
+    def _join(self, tx: Tx, key: str, topic: ServedTopic, producer: TransactionalProducer) -> None:
+        """Let the transaction have events in a topic. Only its producer may commit it, with the commits of groups."""
         assert producer.txn is not None, "it has begun"
         try:
             create_txn(
                 *(tx, topic.stream, topic.stream_id, producer.txn),
                 instance=self._db.instance_id,
                 lease_ms=producer.timeout_ms,
-                joint="",
+                joint=key,
             )
         except (TransactionAborted, IllegalTransition) as why:
             raise _over(str(why)) from None
@@ -231,6 +231,7 @@ class ProducerTransactions:
     async def add_group(self, call: AddOffsetsToTxn, caller: Caller) -> KafkaCode:
         """Let a transaction have commits of a group."""
         try:
+            self.verify(caller, call.seat.transactional_id)
             name = self._groups.name(caller, Permission.READ_UPDATE, call.group)
             await self._db.write(partial(self._add_group, seat=call.seat, name=name))
         except GROUP_REFUSALS as why:
@@ -240,11 +241,16 @@ class ProducerTransactions:
     def _add_group(self, tx: Tx, seat: ProducerSeat, name: str) -> None:
         found = self._current(tx, seat)
         begun = self._begun(tx, found.value)
-        self._replace(tx, found, attrs.evolve(begun, groups=tuple(dict.fromkeys((*begun.groups, name)))))
+        groups = tuple(dict.fromkeys((*begun.groups, name)))
+        if len(groups) > GROUPS_MAX:
+            text = f"a transaction has commits of {GROUPS_MAX} groups at most"
+            raise KafkaRefusal(KafkaCode.INVALID_REQUEST, text)
+        self._replace(tx, found, attrs.evolve(begun, groups=groups))
 
     async def commit_offsets(self, call: TxnOffsetCommit, caller: Caller) -> list[PlaceAnswer]:
         """Keep what a member has processed until the transaction is committed."""
         try:
+            self.verify(caller, call.seat.transactional_id)
             name = self._groups.name(caller, Permission.READ_UPDATE, call.commit.seat.group)
             write = partial(self._commit_offsets, name=name, call=call, caller=caller)
             return await self._db.write(write)
@@ -256,18 +262,20 @@ class ProducerTransactions:
         if producer.txn is None or name not in producer.groups:
             raise KafkaRefusal(KafkaCode.INVALID_TXN_STATE, f"{name} was not added to the transaction")
         answers, commits = self._groups.read_commits(tx, name, call.commit, caller, is_transactional=True)
-        pending = PendingCommits(
-            txn=producer.txn,
-            until_ms=producer.until_ms,
-            timeout_ms=producer.timeout_ms,
-            commits=tuple(commits),
-        )
-        add_pending(tx, name, call.seat.transactional_id, pending)
+        if commits:
+            pending = PendingCommits(
+                txn=producer.txn,
+                until_ms=producer.until_ms,
+                timeout_ms=producer.timeout_ms,
+                commits=tuple(commits),
+            )
+            add_pending(tx, name, call.seat.transactional_id, pending)
         return answers
 
-    async def end(self, call: EndTxn) -> KafkaCode:
+    async def end(self, call: EndTxn, caller: Caller) -> KafkaCode:
         """Commit or abort a transaction, with the commits of its groups."""
         try:
+            self.verify(caller, call.seat.transactional_id)
             await self._db.write(partial(self._end, call=call))
         except GROUP_REFUSALS as why:
             return group_code_of(why)
@@ -280,34 +288,40 @@ class ProducerTransactions:
             if producer.committed is call.committed:
                 return  # the answer did not arrive
             raise KafkaRefusal(KafkaCode.INVALID_TXN_STATE, "no transaction is open")
-        positions = {**producer.positions, **self._staged_positions(tx, producer)}
+        staged = self._staged_positions(tx, producer)
+        older = {place: each for place, each in producer.positions.items() if place not in staged}
+        positions = dict([*older.items(), *staged.items()][-POSITIONS_MAX:])
         if call.committed:
+            # A topic that was deleted has aborted the transaction, of which it has no record any more.
+            stream_ids = {stream_id for _, stream_id, _ in producer.places}
             try:
-                rows = joint_rows(tx, producer.txn)
-                decide_joint_commit(tx, producer.txn, [each.stream_id for each in rows])
-            except TransactionAborted as why:
+                decide_joint_commit(tx, producer.txn, stream_ids)
+            except (TransactionAborted, NotFound) as why:
                 raise _over(str(why)) from None
             for name in producer.groups:
                 store_commits(tx, name, take_pending(tx, name, call.seat.transactional_id))
         else:
             self._abort(tx, key, producer, "its producer aborted it")
         ended = attrs.evolve(
-            producer, txn=None, places=(), groups=(), committed=call.committed, positions=positions
+            producer,
+            txn=None,
+            places=(),
+            groups=(),
+            committed=call.committed,
+            positions=positions,
+            used_ms=tx.now_ms,
         )
         self._replace(tx, found, ended)
 
     def _staged_positions(self, tx: Tx, producer: TransactionalProducer) -> dict[str, int]:
         """Return the positions that the batches of the open transaction have reached."""
         assert producer.txn is not None, "it has begun"
-        found = {}
-        for stream, stream_id, partition in producer.places:
-            try:
-                writer = _writer(partition, producer)
-                position = last_staged_sequence(tx, stream, stream_id, producer.txn, writer)
-            except (NotFound, TransactionAborted, IllegalTransition):
-                continue  # the topic was deleted, or sealed
-            if position:
-                found[f"{stream_id}/{partition}"] = position
+        found: dict[str, int] = {}
+        for stream_id in {stream_id for _, stream_id, _ in producer.places}:
+            staged = staged_sequences(tx, stream_id, producer.txn)
+            for partition in [each for _, own_id, each in producer.places if own_id == stream_id]:
+                if position := staged.get(_writer(partition, producer)):
+                    found[f"{stream_id}/{partition}"] = position
         return found
 
     def _abort(self, tx: Tx, key: str, producer: TransactionalProducer, reason: str) -> None:
@@ -322,7 +336,7 @@ class ProducerTransactions:
 
     def _current(self, tx: Tx, seat: ProducerSeat) -> _Found:
         """Return a producer whose identity is the last one, and whose transaction may go on. Raises KafkaRefusal."""
-        found = find(tx, _PRODUCER, self._key(seat.transactional_id))
+        found = find(tx, KAFKA_PRODUCER, self._key(seat.transactional_id))
         if found is None:
             raise KafkaRefusal(KafkaCode.INVALID_PRODUCER_ID_MAPPING, "this producer is not known")
         _verify_producer(found.value, seat.producer_id, seat.epoch)
@@ -332,7 +346,7 @@ class ProducerTransactions:
 
     def _replace(self, tx: Tx, found: _Found, after: TransactionalProducer) -> None:
         if after != found.value:
-            replace(tx, _PRODUCER, found, after)
+            replace(tx, KAFKA_PRODUCER, found, after)
 
     def _key(self, transactional_id: str | None) -> str:
         if not transactional_id or len(transactional_id) > ID_CHARS_MAX:

@@ -12,6 +12,7 @@ from kafka.protocol.producer import (
     AddPartitionsToTxnResponse,
     EndTxnRequest,
     EndTxnResponse,
+    InitProducerIdRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
@@ -27,6 +28,7 @@ from eventproc.server.kafka.codec.message import (
     text_of,
 )
 from eventproc.server.kafka.group_calls import CommittedPlace, GroupSeat, OffsetCommit, PlaceAnswer
+from eventproc.server.kafka.kafka_errors import KafkaCode
 
 
 def _seat(body: Any) -> t.ProducerSeat:
@@ -73,6 +75,23 @@ MESSAGES: Final = (
 )
 
 
+_FENCED_SINCE: Final = {
+    InitProducerIdRequest: 4,
+    AddPartitionsToTxnRequest: 2,
+    AddOffsetsToTxnRequest: 2,
+    EndTxnRequest: 2,
+}
+"""The first versions whose clients know PRODUCER_FENCED. Members of groups never learn it."""
+
+
+def known_code(request: KafkaRequest, code: KafkaCode) -> int:
+    """Return a code that the client knows, as a number: a client of an old version does not know PRODUCER_FENCED."""
+    since = _FENCED_SINCE.get(request.message.request)
+    if code is KafkaCode.PRODUCER_FENCED and (since is None or request.version < since):
+        return int(KafkaCode.INVALID_PRODUCER_EPOCH)
+    return int(code)
+
+
 def added_answer(request: KafkaRequest, added: Iterable[PlaceAnswer]) -> bytes:
     """Return which partitions a transaction has."""
     of_topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -80,7 +99,9 @@ def added_answer(request: KafkaRequest, added: Iterable[PlaceAnswer]) -> bytes:
     found: dict[str, list[Any]] = {}
     for place, code in ((each.place, each.code) for each in added):
         part = of_part(
-            version=request.version, partition_index=place.partition, partition_error_code=int(code)
+            version=request.version,
+            partition_index=place.partition,
+            partition_error_code=known_code(request, code),
         )
         found.setdefault(place.topic, []).append(part)
     topics = [
@@ -93,8 +114,15 @@ def added_answer(request: KafkaRequest, added: Iterable[PlaceAnswer]) -> bytes:
 def pending_answer(request: KafkaRequest, done: Iterable[PlaceAnswer]) -> bytes:
     """Return which commits are kept until the transaction ends."""
     of_topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+    known = [PlaceAnswer(each.place, KafkaCode(known_code(request, each.code))) for each in done]
     topics = by_topic(
-        *(request.version, of_topic, of_topic.TxnOffsetCommitResponsePartition, ("name", "partitions"), done),
+        *(
+            request.version,
+            of_topic,
+            of_topic.TxnOffsetCommitResponsePartition,
+            ("name", "partitions"),
+            known,
+        ),
         lambda each: {"partition_index": each.place.partition},
     )
     return encode_answer(request, topics=topics)
