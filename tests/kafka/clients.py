@@ -25,6 +25,11 @@ with warnings.catch_warnings():
 PATIENCE_S = 60
 """How long a client waits. It only turns a hanging test into a failure."""
 
+ONE_BROKER: Mapping[str, Any] = MappingProxyType(
+    {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200, "log_level": 0}
+)
+"""Of a client of librdkafka: a cluster of one broker that is away for a moment is still the same one."""
+
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 

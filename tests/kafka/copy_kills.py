@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from eventproc import open_blocking
 from eventproc.testing import check_directory
-from tests.kafka.clients import Record, confluent_consume, confluent_produce
+from tests.kafka.clients import ONE_BROKER, Record, confluent_consume, confluent_produce
 from tests.kafka.kafka_kills import free_port, in_thread
 from tests.server.support import ServerProcess
 
@@ -36,8 +36,6 @@ RECORDS_OF_A_LIFE = 200
 """Records that are copied between two kills, on average."""
 
 PATIENCE_S = 120
-ONE_BROKER = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200, "log_level": 0}
-"""A cluster of one broker that is away for a moment is still the same one."""
 
 
 class Copying:

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eventproc import open_blocking
 from eventproc.testing import check_directory
-from tests.kafka.clients import confluent_consume, confluent_producer
+from tests.kafka.clients import ONE_BROKER, confluent_consume, confluent_producer
 from tests.server.support import ServerProcess
 
 PRODUCERS = 4
@@ -95,7 +95,7 @@ def run(directory: Path, kills: int) -> int:
 
 def write(address: str, number: int, writing: Writing) -> None:
     """Write records until all kills are over."""
-    settings = {"message.timeout.ms": PATIENCE_S * 1_000, "log_level": 0, "reconnect.backoff.max.ms": 200}
+    settings = {"message.timeout.ms": PATIENCE_S * 1_000, **ONE_BROKER}
     producer = confluent_producer(address, settings)
     count = 0
     while not writing.is_over:
@@ -143,7 +143,7 @@ def read(address: str, number: int, writing: Writing, reading: Reading) -> None:
         "bootstrap.servers": address,
         "group.id": "shippers",
         "enable.auto.commit": False,
-        "log_level": 0,
+        **ONE_BROKER,
     }
     began: dict[int, int] = {}
     pending: list[tuple[int, int, bytes]] = []
@@ -152,7 +152,7 @@ def read(address: str, number: int, writing: Writing, reading: Reading) -> None:
         began.update((each.partition, reading.begin(each.partition)) for each in places)
         pending.clear()  # what was not committed comes again, to this consumer or another one
 
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "reconnect.backoff.max.ms": 200})
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"], on_assign=begin)
     try:
         while not (writing.is_written and reading.count() == sum(writing.counts)):
