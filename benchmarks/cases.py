@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -128,6 +128,24 @@ def _imported(name: str, module_name: str) -> Callable[..., Awaitable[Sample]]:
         return sample
 
     return side
+
+
+def _served(
+    name: str,
+    sides: tuple[str, str],
+    counts: tuple[int, int],
+    bar: float,
+    *,
+    unit: str = "events/s",
+    kind: Bar = Bar.VALUE_MIN,
+    classes: tuple[Class, ...] = (Class.PAGE_CACHE,),
+    module: str = _SERVING,
+) -> Case:
+    """Return a measurement of a serving process. sides: ours and the floor. counts: of a run, and of a quick one."""
+    ours, floor = (_imported(each, module) for each in sides)
+    count, quick = counts
+    of: dict[str, Any] = {"ours": ours, "floor": floor, "count": count, "quick_count": quick}
+    return Case(name=name, unit=unit, classes=classes, bar=bar, kind=kind, **of)
 
 
 def _spark_job(name: str, ours: str, floor: str, kind: Bar, bar: float, count: int = 1_000_000) -> Case:
@@ -590,82 +608,36 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=100,
                 kind=Bar.VALUE_MAX,
             ),
-            Case(
-                name="serve_write",
-                unit="events/s",
-                classes=(Class.PAGE_CACHE,),
-                ours=_imported("write", _SERVING),
-                floor=_imported("write_floor", _SERVING),
-                count=1_000_000,
-                quick_count=300_000,
-                bar=300_000,
-                kind=Bar.VALUE_MIN,
-            ),
-            Case(
-                name="serve_write_synced",
-                unit="events/s",
-                classes=(Class.FSYNC,),
-                ours=_imported("write", _SERVING),
-                floor=_imported("write_bare", _SERVING),
-                count=300_000,
-                quick_count=100_000,
-                bar=0.6,
+            _served("serve_write", ("write", "write_floor"), (1_000_000, 300_000), 300_000),
+            _served(
+                *("serve_write_synced", ("write", "write_bare"), (300_000, 100_000), 0.6),
                 kind=Bar.RATIO_MIN,
+                classes=(Class.FSYNC,),
             ),
-            Case(
-                name="serve_write_cpu",
+            _served(
+                *("serve_write_cpu", ("write_cpu", "write_cpu_floor"), (1_000_000, 300_000), 2),
                 unit="us of CPU",
-                classes=(Class.PAGE_CACHE,),
-                ours=_imported("write_cpu", _SERVING),
-                floor=_imported("write_cpu_floor", _SERVING),
-                count=1_000_000,
-                quick_count=300_000,
-                bar=2,
                 kind=Bar.VALUE_MAX,
             ),
-            Case(
-                name="serve_read",
-                unit="events/s",
-                classes=(Class.PAGE_CACHE,),
-                ours=_imported("read", _SERVING),
-                floor=_imported("read_floor", _SERVING),
-                count=3_000_000,
-                quick_count=1_000_000,
-                bar=1_500_000,
-                kind=Bar.VALUE_MIN,
-            ),
-            Case(
-                name="serve_transaction",
+            _served("serve_read", ("read", "read_floor"), (3_000_000, 1_000_000), 1_500_000),
+            _served(
+                *("serve_transaction", ("transactions", "transactions_floor"), (1_000, 200), 5),
                 unit="ms",
-                classes=BOTH,
-                ours=_imported("transactions", _SERVING),
-                floor=_imported("transactions_floor", _SERVING),
-                count=1_000,
-                quick_count=200,
-                bar=5,
                 kind=Bar.VALUE_MAX,
+                classes=BOTH,
             ),
-            Case(
-                name="kafka_end_to_end",
-                unit="events/s",
-                classes=(Class.PAGE_CACHE,),
-                ours=_imported("end_to_end", _KAFKA),
-                floor=_imported("end_to_end_floor", _KAFKA),
-                count=1_000_000,
-                quick_count=200_000,
-                bar=250_000,
-                kind=Bar.VALUE_MIN,
+            _served(
+                *("kafka_end_to_end", ("end_to_end", "floor"), (1_000_000, 200_000), 250_000),
+                module=_KAFKA,
             ),
-            Case(
-                name="kafka_small_batches",
-                unit="events/s",
-                classes=(Class.PAGE_CACHE,),
-                ours=_imported("small_batches", _KAFKA),
-                floor=_imported("small_batches_floor", _KAFKA),
-                count=500_000,
-                quick_count=100_000,
-                bar=180_000,
-                kind=Bar.VALUE_MIN,
+            _served(
+                *(
+                    "kafka_small_batches",
+                    ("small", "small_floor"),
+                    (500_000, 100_000),
+                    180_000,
+                ),
+                module=_KAFKA,
             ),
             Case(
                 name="serve_polls",

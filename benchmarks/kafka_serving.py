@@ -65,7 +65,7 @@ async def end_to_end(task: Task) -> Sample:
     return await _end_to_end(task, 10_000)
 
 
-async def small_batches(task: Task) -> Sample:
+async def small(task: Task) -> Sample:
     """The same with SMALL_BATCH_EVENTS in a batch at most."""
     return await _end_to_end(task, SMALL_BATCH_EVENTS)
 
@@ -94,12 +94,12 @@ def _clients(address: str, count: int, together: int) -> float:
     return float(ended) - float(begun)
 
 
-async def end_to_end_floor(task: Task) -> Sample:
+async def floor(task: Task) -> Sample:
     """Commit the bytes of a default batch one after the other, each through one crossing to a thread and back."""
     return await _floor(task, BATCH_EVENTS)
 
 
-async def small_batches_floor(task: Task) -> Sample:
+async def small_floor(task: Task) -> Sample:
     """The same with the bytes of a small batch."""
     return await _floor(task, SMALL_BATCH_EVENTS)
 
