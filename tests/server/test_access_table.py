@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 from itertools import product
 from typing import Any
 
+import anyio
 import httpx
 import pytest
+from anyio.streams.stapled import StapledObjectStream
 from google.protobuf.message_factory import GetMessageClass
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Status
@@ -71,9 +73,11 @@ def test_every_route_method_and_command_has_a_row() -> None:
 
 
 async def test_every_command_that_a_connection_handles_has_a_row(ep: Eventproc) -> None:
-    channel: Any = WireChannel(None, MemoryBudget(1))  # type: ignore[arg-type]  # nothing is sent
     containers: Any = None  # no segment is asked for
-    handled = set(WireConnection(ep.db, channel, containers, Authority(ep.db))._handlers)
+    sending, receiving = anyio.create_memory_object_stream[bytes]()
+    async with StapledObjectStream(sending, receiving) as stream:
+        channel: Any = WireChannel(stream, MemoryBudget(1))
+        handled = set(WireConnection(ep.db, channel, containers, Authority(ep.db))._handlers)
     assert handled | {c.ReadSegment} | WITHOUT_NEED == set(WIRE)
 
 
