@@ -21,7 +21,7 @@ SCOPE: Final = "kafka"
 class KafkaEndpoint:
     """Serves Kafka's clients on a free port of 127.0.0.1 until the end of its `with`. Usable from any thread.
 
-    The first one of a process takes 2 s, which imports take; the next ones some milliseconds. Close the clients before
+    The first one of a process takes 1 to 2 s, for imports; the next ones some 20 ms. Close the clients before
     the end: some of them look for a server that has gone, and print that, until they are closed.
 
     bootstrap_servers: the address for clients, "127.0.0.1:PORT".

@@ -2,7 +2,7 @@
 
 The record is written before an answer that depends on it. A row of `group_member` says when a member was heard last,
 and which round it takes part in. A row of `group_segment` that never moved is a partition without a committed offset.
-`eventproc/groups/` decides what happens in a group. Source: docs/design/kafka.md.
+`eventproc/groups/` decides what happens in a group. Source: docs/design/kafka-groups.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A client leads each round: it assigns the partitions by what the others have said. So the group here is only the place
 where they meet. A round ends when all members have joined it, or when its time is over; those that have not joined
-are no members any more. Then the leader sends what each member gets. Source: docs/design/kafka.md.
+are no members any more. Then the leader sends what each member gets. Source: docs/design/kafka-groups.md.
 """
 
 from __future__ import annotations

@@ -53,9 +53,22 @@ async def ep(directory: Path, server: ServerProcess) -> AsyncIterator[Eventproc]
         yield ep
 
 
+@pytest.fixture(scope="module")
+def certified_server(directory: Path, certified: dict[str, Path]) -> Iterator[ServerProcess]:
+    """Serves by TLS, for a directory with users: a module's `server`."""
+    files = "--certificate", str(certified["certificate"]), "--key", str(certified["key"])
+    with ServerProcess(directory, *files, kafka_scope="shop") as server:
+        yield server
+
+
 @pytest.fixture
-async def topic(ep: Eventproc, request: pytest.FixtureRequest) -> str:
+def unique(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has."""
+    return f"t{crc32(request.node.name.encode()):x}"
+
+
+@pytest.fixture
+async def topic(ep: Eventproc, unique: str) -> str:
     """A topic of one partition, named after the test."""
-    name = f"t{crc32(request.node.name.encode()):x}"
-    await ep.create_topic(f"shop/{name}")
-    return name
+    await ep.create_topic(f"shop/{unique}")
+    return unique

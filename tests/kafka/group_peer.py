@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 from tests.kafka.peer import KafkaPeer
 
@@ -46,6 +47,22 @@ def assignment(topic: str, *partitions: int) -> bytes:
     name = topic.encode()
     head = b"\0\0" + (1).to_bytes(4, "big") + len(name).to_bytes(2, "big") + name
     return head + len(partitions).to_bytes(4, "big") + numbers + bytes(4)
+
+
+P = TypeVar("P", bound=KafkaPeer)
+
+
+@contextmanager
+def connecting(kind: Callable[[str, str], P], name: str, server: str) -> Iterator[Callable[..., P]]:
+    """Yield what opens connections, until the end of the block. name, server: of those that name no other ones."""
+    with ExitStack() as opened:
+
+        def connect(name: str = name, address: str = server) -> P:
+            peer = kind(address, name)
+            opened.enter_context(peer)
+            return peer
+
+        yield connect
 
 
 class GroupPeer(KafkaPeer):
@@ -165,6 +182,21 @@ class GroupPeer(KafkaPeer):
         self, topic: str | None, partitions: Sequence[int] = (), version: int = 8
     ) -> dict[tuple[str, int], tuple[int, str]]:
         """Return the numbers and notes of partitions; topic: None: of all in which something was committed."""
+        return {
+            (each.name, part.partition_index): (part.committed_offset, part.metadata)
+            for each in self._offsets(topic, partitions, version, needs_stable=False)
+            for part in each.partitions
+        }
+
+    def stable(self, topic: str, partition: int = 0, version: int = 8) -> tuple[int, int]:
+        """Return the code and the committed number of a partition that no transaction may change."""
+        (found,) = self._offsets(topic, [partition], version, needs_stable=True)
+        (part,) = found.partitions
+        return part.error_code, part.committed_offset
+
+    def _offsets(
+        self, topic: str | None, partitions: Sequence[int], version: int, *, needs_stable: bool
+    ) -> Any:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
         kind: Any = (
             of_group.OffsetFetchRequestTopics if version >= 8 else OffsetFetchRequest.OffsetFetchRequestTopic
@@ -174,18 +206,12 @@ class GroupPeer(KafkaPeer):
             topics = [kind(version=version, name=topic, partition_indexes=list(partitions))]
         if version >= 8:
             groups = [of_group(version=version, group_id=self.group, topics=topics)]
-            request = OffsetFetchRequest(version=version, groups=groups, require_stable=False)
-            (found,) = self.ask(request, OffsetFetchResponse, version).groups
-        else:
-            request = OffsetFetchRequest(
-                version=version, group_id=self.group, topics=topics, require_stable=False
-            )
-            found = self.ask(request, OffsetFetchResponse, version)
-        return {
-            (each.name, part.partition_index): (part.committed_offset, part.metadata)
-            for each in found.topics
-            for part in each.partitions
-        }
+            request = OffsetFetchRequest(version=version, groups=groups, require_stable=needs_stable)
+            return self.ask(request, OffsetFetchResponse, version).groups[0].topics
+        request = OffsetFetchRequest(
+            version=version, group_id=self.group, topics=topics, require_stable=needs_stable
+        )
+        return self.ask(request, OffsetFetchResponse, version).topics
 
     def describe(self, version: int = 5) -> Any:
         """Return the group as administrators see it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from anyio import to_thread
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import eventproc
 from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.kafka.clients import Record, confluent_consumer, confluent_produce, confluent_producer, take
@@ -38,16 +36,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(directory: Path, certified: dict[str, Path]) -> Iterator[ServerProcess]:
-    files = "--certificate", str(certified["certificate"]), "--key", str(certified["key"])
-    with ServerProcess(directory, *files, kafka_scope="shop") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-async def ep(directory: Path, server: ServerProcess) -> AsyncIterator[Eventproc]:
-    async with eventproc.open(directory, host=False) as ep:
-        yield ep
+def server(certified_server: ServerProcess) -> ServerProcess:
+    return certified_server
 
 
 def settings_of(user: str, certified: dict[str, Path], password: str = "") -> dict[str, Any]:

@@ -95,7 +95,8 @@ async def test_a_consumer_that_waits_hears_that_its_place_is_gone(
             else:
                 await topic.seal()
                 await topic.delete()
-            producer.produce(change, batch_of(b"v"))  # the deleted one is unknown; it wakes up who waits
+            # An append wakes the consumer after a truncation. A deleted topic refuses it.
+            producer.produce(change, batch_of(b"v"))
     assert found[0][0] == (
         1 if change == "truncate" else 3
     )  # OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION

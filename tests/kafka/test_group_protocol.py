@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from zlib import crc32
 
 import pytest
 
 from eventproc.errors import GroupNotEmpty, InvalidArgument, NotAProcessorGroup, NotAReaderGroup
 from eventproc.runtime import Eventproc
-from tests.kafka.group_peer import GROUP_CALLS, GroupPeer, assignment
+from tests.kafka.group_peer import GROUP_CALLS, GroupPeer, assignment, connecting
 from tests.kafka.peer import ApiVersionsRequest, ApiVersionsResponse, KafkaPeer, batch_of
 from tests.server.support import ServerProcess
 
@@ -22,18 +21,15 @@ Connect = Callable[..., GroupPeer]
 
 
 @pytest.fixture
-def group(request: pytest.FixtureRequest) -> str:
-    return f"g{crc32(request.node.name.encode()):x}"
+def group(unique: str) -> str:
+    """The group of a test."""
+    return unique
 
 
 @pytest.fixture
 def connect(server: ServerProcess, group: str) -> Iterator[Connect]:
     """Opens connections of members of the test's group."""
-    with ExitStack() as open_peers:
-
-        def connect(name: str = group, address: str = server.kafka) -> GroupPeer:
-            return open_peers.enter_context(GroupPeer(address, name))
-
+    with connecting(GroupPeer, group, server.kafka) as connect:
         yield connect
 
 

@@ -7,7 +7,7 @@ import gc
 import logging
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from anyio import to_thread
 from confluent_kafka import KafkaError, KafkaException, Producer
 from scramp import ScramClient
 
-import eventproc
 from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.groups.support import eventually
@@ -68,16 +67,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(directory: Path, certified: dict[str, Path]) -> Iterator[ServerProcess]:
-    files = "--certificate", str(certified["certificate"]), "--key", str(certified["key"])
-    with ServerProcess(directory, *files, kafka_scope="shop") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-async def ep(directory: Path, server: ServerProcess) -> AsyncIterator[Eventproc]:
-    async with eventproc.open(directory, host=False) as ep:
-        yield ep
+def server(certified_server: ServerProcess) -> ServerProcess:
+    return certified_server
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from zlib import crc32
 
 import pytest
 
 from eventproc.errors import TransactionMovesProgress
 from eventproc.runtime import Eventproc
+from tests.kafka.group_peer import connecting
 from tests.kafka.peer import ApiVersionsRequest, ApiVersionsResponse, KafkaPeer
 from tests.kafka.transaction_peer import TRANSACTION_CALLS, TransactionPeer
 from tests.server.support import ServerProcess
@@ -20,19 +19,15 @@ Connect = Callable[..., TransactionPeer]
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
+def name(unique: str) -> str:
     """The transactional id of a test, and its group."""
-    return f"p{crc32(request.node.name.encode()):x}"
+    return unique
 
 
 @pytest.fixture
 def connect(server: ServerProcess, name: str) -> Iterator[Connect]:
     """Opens connections of producers."""
-    with ExitStack() as open_peers:
-
-        def connect(name: str = name, address: str = server.kafka) -> TransactionPeer:
-            return open_peers.enter_context(TransactionPeer(address, name))
-
+    with connecting(TransactionPeer, name, server.kafka) as connect:
         yield connect
 
 

@@ -13,7 +13,6 @@ from tests.kafka.peer import InitProducerIdRequest, InitProducerIdResponse, Prod
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
     from kafka.protocol.producer import (
         AddOffsetsToTxnRequest,
         AddOffsetsToTxnResponse,
@@ -129,22 +128,3 @@ class TransactionPeer(GroupPeer):
         )
         code: int = self.ask(request, EndTxnResponse, version).error_code
         return code
-
-    def stable(self, topic: str, partition: int = 0, version: int = 8) -> tuple[int, int]:
-        """Return the code and the committed number of a partition that no transaction may change."""
-        of_group: Any = OffsetFetchRequest.OffsetFetchRequestGroup
-        kind: Any = (
-            of_group.OffsetFetchRequestTopics if version >= 8 else OffsetFetchRequest.OffsetFetchRequestTopic
-        )
-        topics = [kind(version=version, name=topic, partition_indexes=[partition])]
-        if version >= 8:
-            groups = [of_group(version=version, group_id=self.group, topics=topics)]
-            request = OffsetFetchRequest(version=version, groups=groups, require_stable=True)
-            (found,) = self.ask(request, OffsetFetchResponse, version).groups
-        else:
-            request = OffsetFetchRequest(
-                version=version, group_id=self.group, topics=topics, require_stable=True
-            )
-            found = self.ask(request, OffsetFetchResponse, version)
-        part = found.topics[0].partitions[0]
-        return part.error_code, part.committed_offset

@@ -1,4 +1,4 @@
-"""The rounds of a group of Kafka's clients, beside a naive twin that keeps only who has joined."""
+"""Tests of the rounds of a group of Kafka's clients, beside a naive twin that remembers members and joins only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def stable(*names: str) -> KafkaMembers:
 
 
 class NaiveGroup:
-    """Who is a member, who has joined the round, and whether one is under way."""
+    """Remembers the members, those that have joined the round, and whether a round is under way."""
 
     def __init__(self) -> None:
         self.members: dict[str, bytes] = {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import attrs
 
@@ -56,6 +56,9 @@ from eventproc.workflows.requests import (
     UpdateStream,
     stream_of,
 )
+
+W = TypeVar("W")
+R = TypeVar("R")
 
 DELETE_MS_MIN: Final = 5_000
 """Shortest time that a deletion waits. It is a seal and what follows it: a client that waits for nothing, which Kafka
@@ -125,13 +128,8 @@ class TopicAdministration:
     async def create(self, call: CreateTopics, caller: Caller) -> list[TopicOutcome]:
         """Create topics, one after the other."""
         patience = self._patience(call.timeout_ms)
-        outcomes: list[TopicOutcome] = []
-        for each in call.topics:
-            try:
-                outcomes.append(await self._create(each, caller, patience, is_dry=call.is_dry))
-            except REFUSALS as why:
-                outcomes.append(TopicOutcome(each.name, code_of(why), str(why)))
-        return outcomes
+        create = partial(self._create, caller=caller, patience=patience, is_dry=call.is_dry)
+        return await _outcomes(call.topics, create, lambda each, *why: TopicOutcome(each.name, *why))
 
     async def _create(
         self, topic: NewTopic, caller: Caller, patience: Patience, *, is_dry: bool
@@ -152,31 +150,26 @@ class TopicAdministration:
     async def delete(self, call: DeleteTopics, caller: Caller) -> list[TopicOutcome]:
         """Delete topics, one after the other. None is begun after the time."""
         patience = self._patience(call.timeout_ms, DELETE_MS_MIN)
-        outcomes: list[TopicOutcome] = []
-        for each in call.names:
-            try:
-                name = self._topics.permitted(caller, each)
-                if not (remaining_ms := patience.remaining_ms(self._db)):
-                    raise KafkaRefusal(KafkaCode.REQUEST_TIMED_OUT, "the time was over before its turn")
-                await delete_topic(self._db, name, PRESENT, timeout_ms=remaining_ms)
-                outcomes.append(TopicOutcome(each))
-            except REFUSALS as why:
-                outcomes.append(TopicOutcome(each, code_of(why), str(why)))
-        return outcomes
+        return await _outcomes(
+            call.names, partial(self._delete, caller=caller, patience=patience), TopicOutcome
+        )
+
+    async def _delete(self, topic: str, caller: Caller, patience: Patience) -> TopicOutcome:
+        name = self._topics.permitted(caller, topic)
+        if not (remaining_ms := patience.remaining_ms(self._db)):
+            raise KafkaRefusal(KafkaCode.REQUEST_TIMED_OUT, "the time was over before its turn")
+        await delete_topic(self._db, name, PRESENT, timeout_ms=remaining_ms)
+        return TopicOutcome(topic)
 
     async def grow(self, call: CreatePartitions, caller: Caller) -> list[TopicOutcome]:
         """Add partitions to topics, one after the other."""
         patience = self._patience(call.timeout_ms)
-        outcomes: list[TopicOutcome] = []
-        for each in call.topics:
-            try:
-                await self._grow(each, caller, patience, is_dry=call.is_dry)
-                outcomes.append(TopicOutcome(each.name))
-            except REFUSALS as why:
-                outcomes.append(TopicOutcome(each.name, code_of(why), str(why)))
-        return outcomes
+        grow = partial(self._grow, caller=caller, patience=patience, is_dry=call.is_dry)
+        return await _outcomes(call.topics, grow, lambda each, *why: TopicOutcome(each.name, *why))
 
-    async def _grow(self, topic: GrownTopic, caller: Caller, patience: Patience, *, is_dry: bool) -> None:
+    async def _grow(
+        self, topic: GrownTopic, caller: Caller, patience: Patience, *, is_dry: bool
+    ) -> TopicOutcome:
         name = self._topics.permitted(caller, topic.name)
         found = await self._db.read(partial(self._topics.record, topic=topic.name))
         before = found.config.scaling.segments_min
@@ -189,6 +182,7 @@ class TopicAdministration:
             _verify_assignments(topic.assignments, topic.count - before)
         operation = UpdateStream(name, found.stream_id, config, fields=("scaling",))
         await self._run(operation, patience, is_dry=is_dry)
+        return TopicOutcome(topic.name)
 
     async def truncate(self, call: DeleteRecords, caller: Caller) -> list[FirstOffset]:
         """Remove the oldest events of partitions: those of a topic together, and one topic after the other."""
@@ -264,34 +258,42 @@ class TopicAdministration:
 
     async def alter(self, call: AlterConfigs, caller: Caller) -> list[ResourceOutcome]:
         """Change the configs of topics, one after the other."""
-        patience = self._patience(WAIT_MS)
-        outcomes: list[ResourceOutcome] = []
-        for resource, changes in call.resources:
-            every = (*(resets() if call.resets_rest else ()), *changes)
-            try:
-                await self._alter(resource, every, caller, patience, is_dry=call.is_dry)
-                outcomes.append(ResourceOutcome(resource))
-            except REFUSALS as why:
-                outcomes.append(ResourceOutcome(resource, code_of(why), str(why)))
-        return outcomes
+        alter = partial(self._alter, call=call, caller=caller, patience=self._patience(WAIT_MS))
+        return await _outcomes(call.resources, alter, lambda each, *why: ResourceOutcome(each[0], *why))
 
     async def _alter(
         self,
-        resource: ConfigResource,
-        changes: tuple[ConfigChange, ...],
+        wanted: tuple[ConfigResource, Sequence[ConfigChange]],
+        call: AlterConfigs,
         caller: Caller,
         patience: Patience,
-        *,
-        is_dry: bool,
-    ) -> None:
+    ) -> ResourceOutcome:
+        resource, changes = wanted
         if resource.kind != ResourceKind.TOPIC:
             text = "only the configs of topics can change: those of a server are options of `eventproc serve`"
             raise KafkaRefusal(KafkaCode.INVALID_REQUEST, text)
         name = self._topics.permitted(caller, resource.name)
         found = await self._db.read(partial(self._topics.record, topic=resource.name))
+        every = (*(resets() if call.resets_rest else ()), *changes)
         with _refusing(KafkaCode.INVALID_CONFIG):
-            operation = AlterTopicConfigs(name, found.stream_id, changes)
-            await self._run(operation, patience, is_dry=is_dry)
+            operation = AlterTopicConfigs(name, found.stream_id, every)
+            await self._run(operation, patience, is_dry=call.is_dry)
+        return ResourceOutcome(resource)
+
+
+async def _outcomes(
+    wanted: Iterable[W],
+    carry_out: Callable[[W], Awaitable[R]],
+    refused: Callable[[W, KafkaCode, str], R],
+) -> list[R]:
+    """Carry out what a call wants, one after the other; return each outcome, or that it was refused."""
+    outcomes: list[R] = []
+    for each in wanted:
+        try:
+            outcomes.append(await carry_out(each))
+        except REFUSALS as why:
+            outcomes.append(refused(each, code_of(why), str(why)))
+    return outcomes
 
 
 def _partitions_of(topic: NewTopic) -> int:

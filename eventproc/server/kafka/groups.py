@@ -413,21 +413,21 @@ class KafkaGroups:
         self, call: g.OffsetFetch, caller: Caller
     ) -> list[tuple[str, KafkaCode, list[g.CommittedOffset]]]:
         """Return what was committed in some groups."""
+        return await self._db.read(partial(self._all_committed, call=call, caller=caller))
+
+    def _all_committed(
+        self, tx: Tx, call: g.OffsetFetch, caller: Caller
+    ) -> list[tuple[str, KafkaCode, list[g.CommittedOffset]]]:
         found: list[tuple[str, KafkaCode, list[g.CommittedOffset]]] = []
         for group, places in call.wanted:
+            code, offsets = KafkaCode.NONE, list[g.CommittedOffset]()
             try:
                 name = self.name(caller, Permission.READ, group)
-                read = partial(
-                    self._committed,
-                    name=name,
-                    places=places,
-                    caller=caller,
-                    needs_stable=call.needs_stable,
-                )
-                found.append((group, KafkaCode.NONE, await self._db.read(read)))
+                offsets = self._committed(tx, name, places, caller, needs_stable=call.needs_stable)
             except GROUP_REFUSALS as why:
                 code = group_code_of(why)
-                found.append((group, code, [g.CommittedOffset(each, code) for each in places or ()]))
+                offsets = [g.CommittedOffset(each, code) for each in places or ()]
+            found.append((group, code, offsets))
         return found
 
     def _committed(
@@ -495,11 +495,14 @@ class KafkaGroups:
 
     async def describe_groups(self, call: g.DescribeGroups, caller: Caller) -> list[g.GroupAnswer]:
         """Return groups with their members. One that does not exist is dead."""
+        return await self._db.read(partial(self._describe_all, call=call, caller=caller))
+
+    def _describe_all(self, tx: Tx, call: g.DescribeGroups, caller: Caller) -> list[g.GroupAnswer]:
         answers = []
         for group in call.groups:
             try:
                 name = self.name(caller, Permission.READ, group)
-                answers.append(await self._db.read(partial(self._describe, name=name, group=group)))
+                answers.append(self._describe(tx, name, group))
             except GROUP_REFUSALS as why:
                 answers.append(g.GroupAnswer(group, group_code_of(why)))
         return answers

@@ -64,13 +64,13 @@ from eventproc.store.transactions import (
 ID_CHARS_MAX: Final = 512
 """Characters of a transactional id, which is the key of a record."""
 
-
 GROUPS_MAX: Final = 100
 """Groups of one transaction. Each is in the record of the producer."""
 
 POSITIONS_MAX: Final = 10_000
-"""Partitions whose last batch is known after a transaction, the latest ones. A producer that goes on in another
-partition gets an error after which its client takes a new epoch. Higher: each batch decodes a larger record."""
+"""Partitions of a transaction, and those whose last batch is known after it, the latest ones. A producer that goes on
+in another partition gets an error after which its client takes a new epoch. Higher: each batch decodes a larger
+record."""
 
 _Found = Versioned[TransactionalProducer]
 
@@ -164,11 +164,15 @@ class ProducerTransactions:
             return answers
         begun = self._begun(tx, found.value)
         assert begun.txn is not None, "it has begun"
-        places = dict.fromkeys(begun.places)
+        places, joined = dict.fromkeys(begun.places), {stream_id for _, stream_id, _ in begun.places}
         for place, topic in topics.items():
-            if all(stream_id != topic.stream_id for _, stream_id, _ in places):
+            if topic.stream_id not in joined:
                 self._join(tx, found.key, topic, begun)
+                joined.add(topic.stream_id)
             places[topic.stream, topic.stream_id, place.partition] = None
+        if len(places) > POSITIONS_MAX:
+            text = f"a transaction has {POSITIONS_MAX:,} partitions at most"
+            raise KafkaRefusal(KafkaCode.INVALID_REQUEST, text)
         self._replace(tx, found, attrs.evolve(begun, places=tuple(places)))
         return answers
 
@@ -177,7 +181,7 @@ class ProducerTransactions:
         if producer.txn is not None:
             return producer
         until_ms = tx.monotonic_ms + producer.timeout_ms
-        txn = new_id(self._db.clock)
+        txn = new_id(tx.clock)
         return attrs.evolve(producer, txn=txn, until_ms=until_ms, committed=None, used_ms=tx.now_ms)
 
     def _join(self, tx: Tx, key: str, topic: ServedTopic, producer: TransactionalProducer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -37,7 +38,7 @@ from eventproc.server.kafka.codec.message import (
     place_of,
 )
 from eventproc.server.kafka.kafka_errors import KafkaCode
-from eventproc.server.kafka.topic_configs import ConfigChange, ConfigOperation
+from eventproc.server.kafka.topic_configs import ConfigChange, ConfigOperation, ShownConfig
 
 SET_FOR_TOPIC: Final = 1
 """Where the value of a config comes from: it was set for the topic."""
@@ -100,14 +101,6 @@ def _describe_configs(body: Any) -> a.DescribeConfigs:
     return a.DescribeConfigs(resources, bool(body.include_documentation))
 
 
-def _alter_configs(body: Any) -> a.AlterConfigs:
-    return _altered(body, is_incremental=False)
-
-
-def _incremental_alter_configs(body: Any) -> a.AlterConfigs:
-    return _altered(body, is_incremental=True)
-
-
 def _altered(body: Any, *, is_incremental: bool) -> a.AlterConfigs:
     bounded([each for one in body.resources for each in one.configs], "configs")
     resources = [
@@ -131,15 +124,16 @@ def _describe_cluster(body: Any) -> a.DescribeCluster:
 
 
 MESSAGES: Final = (
-    # The versions that name topics by ids are not served, as in `data`.
+    # The versions that name topics by ids are not served.
     KafkaMessage(CreateTopicsRequest, CreateTopicsResponse, 2, 6, _create_topics),
     KafkaMessage(DeleteTopicsRequest, DeleteTopicsResponse, 1, 5, _delete_topics),
     KafkaMessage(DeleteRecordsRequest, DeleteRecordsResponse, 0, 2, _delete_records),
     KafkaMessage(DescribeConfigsRequest, DescribeConfigsResponse, 1, 4, _describe_configs),
-    KafkaMessage(AlterConfigsRequest, AlterConfigsResponse, 0, 2, _alter_configs),
+    KafkaMessage(AlterConfigsRequest, AlterConfigsResponse, 0, 2, partial(_altered, is_incremental=False)),
     KafkaMessage(CreatePartitionsRequest, CreatePartitionsResponse, 0, 3, _create_partitions),
     KafkaMessage(
-        *(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1), _incremental_alter_configs
+        *(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1),
+        partial(_altered, is_incremental=True),
     ),
     KafkaMessage(DescribeClusterRequest, DescribeClusterResponse, 0, 2, _describe_cluster),
 )
@@ -158,12 +152,7 @@ def created_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) ->
             replication_factor=-1 if each.code else 1,
             configs=[
                 of_topic.CreatableTopicConfigs(
-                    version=version,
-                    name=config.name,
-                    value=config.value,
-                    read_only=config.is_fixed,
-                    config_source=DEFAULT if config.is_default else SET_FOR_TOPIC,
-                    is_sensitive=False,
+                    **_config_fields(version, config),
                 )
                 for config in (each.configs if version >= CONFIGS_SINCE else ())
             ],
@@ -171,6 +160,17 @@ def created_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) ->
         for each in outcomes
     ]
     return encode_answer(request, topics=topics)
+
+
+def _config_fields(version: int, config: ShownConfig) -> dict[str, Any]:
+    return {
+        "version": version,
+        "name": config.name,
+        "value": config.value,
+        "read_only": config.is_fixed,
+        "config_source": DEFAULT if config.is_default else SET_FOR_TOPIC,
+        "is_sensitive": False,
+    }
 
 
 def deleted_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) -> bytes:
@@ -211,12 +211,7 @@ def configs_answer(request: KafkaRequest, outcomes: Iterable[a.ResourceOutcome],
             *(request, of_resource, each),
             configs=[
                 of_resource.DescribeConfigsResourceResult(
-                    version=version,
-                    name=config.name,
-                    value=config.value,
-                    read_only=config.is_fixed,
-                    config_source=DEFAULT if config.is_default else SET_FOR_TOPIC,
-                    is_sensitive=False,
+                    **_config_fields(version, config),
                     synonyms=[],
                     config_type=int(config.kind),
                     documentation=config.about if is_explained else None,

@@ -105,17 +105,22 @@ def _leave(body: Any) -> g.LeaveGroup:
     )
 
 
-def _commit(body: Any) -> g.OffsetCommit:
-    group, member_id = text_of(body.group_id), text_of(body.member_id)
+def commits_of(topics: Any) -> Sequence[g.CommittedPlace]:
+    """Return what a member commits. Raises MalformedFrame."""
     commits = [
         g.CommittedPlace(
             place_of(topic.name, part.partition_index), part.committed_offset, part.committed_metadata or ""
         )
-        for topic in body.topics
+        for topic in topics
         for part in topic.partitions
     ]
+    return bounded(commits)
+
+
+def _commit(body: Any) -> g.OffsetCommit:
+    group, member_id = text_of(body.group_id), text_of(body.member_id)
     seat = g.GroupSeat(group, member_id, body.group_instance_id, body.generation_id_or_member_epoch)
-    return g.OffsetCommit(seat, bounded(commits))
+    return g.OffsetCommit(seat, commits_of(body.topics))
 
 
 def _places(topics: Any) -> Sequence[TopicPlace] | None:

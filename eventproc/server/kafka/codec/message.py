@@ -120,11 +120,14 @@ def by_topic(
     names: tuple[str, str],
     answers: Iterable[A],
     fields: Callable[[A], dict[str, object]],
+    *,
+    code: Callable[[KafkaCode], int] = int,
+    code_name: str = "error_code",
 ) -> list[Any]:
     """Return the answers of partitions, grouped by their topics, which stand together.
 
     of_topic, of_partition: classes of their answers. names: a topic's fields for its name and its partitions. fields:
-    those of a partition, without the code.
+    those of a partition, without the code. code: its number for this client.
     """
     topic_name, parts_name = names
     return [
@@ -133,7 +136,8 @@ def by_topic(
             **{
                 topic_name: topic,
                 parts_name: [
-                    of_partition(version=version, error_code=int(each.code), **fields(each)) for each in parts
+                    of_partition(version=version, **{code_name: code(each.code)}, **fields(each))
+                    for each in parts
                 ],
             },
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from kafka.protocol.producer import (
@@ -18,6 +19,7 @@ from kafka.protocol.producer import (
 )
 
 from eventproc.server.kafka import transaction_calls as t
+from eventproc.server.kafka.codec.groups import commits_of
 from eventproc.server.kafka.codec.message import (
     KafkaMessage,
     KafkaRequest,
@@ -27,7 +29,7 @@ from eventproc.server.kafka.codec.message import (
     place_of,
     text_of,
 )
-from eventproc.server.kafka.group_calls import CommittedPlace, GroupSeat, OffsetCommit, PlaceAnswer
+from eventproc.server.kafka.group_calls import GroupSeat, OffsetCommit, PlaceAnswer
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
 
@@ -48,17 +50,10 @@ def _add_partitions(body: Any) -> t.AddPartitionsToTxn:
 
 
 def _commit(body: Any) -> t.TxnOffsetCommit:
-    commits = [
-        CommittedPlace(
-            place_of(topic.name, part.partition_index), part.committed_offset, part.committed_metadata or ""
-        )
-        for topic in body.topics
-        for part in topic.partitions
-    ]
     member = GroupSeat(
         text_of(body.group_id), body.member_id or "", body.group_instance_id, body.generation_id
     )
-    return t.TxnOffsetCommit(_seat(body), OffsetCommit(member, bounded(commits)))
+    return t.TxnOffsetCommit(_seat(body), OffsetCommit(member, commits_of(body.topics)))
 
 
 MESSAGES: Final = (
@@ -95,34 +90,25 @@ def known_code(request: KafkaRequest, code: KafkaCode) -> int:
 def added_answer(request: KafkaRequest, added: Iterable[PlaceAnswer]) -> bytes:
     """Return which partitions a transaction has."""
     of_topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
-    of_part = of_topic.AddPartitionsToTxnPartitionResult
-    found: dict[str, list[Any]] = {}
-    for place, code in ((each.place, each.code) for each in added):
-        part = of_part(
-            version=request.version,
-            partition_index=place.partition,
-            partition_error_code=known_code(request, code),
-        )
-        found.setdefault(place.topic, []).append(part)
-    topics = [
-        of_topic(version=request.version, name=name, results_by_partition=parts)
-        for name, parts in found.items()
-    ]
+    topics = by_topic(
+        *(request.version, of_topic, of_topic.AddPartitionsToTxnPartitionResult),
+        *(("name", "results_by_partition"), added, _number),
+        code=partial(known_code, request),
+        code_name="partition_error_code",
+    )
     return encode_answer(request, results_by_topic_v3_and_below=topics)
 
 
 def pending_answer(request: KafkaRequest, done: Iterable[PlaceAnswer]) -> bytes:
     """Return which commits are kept until the transaction ends."""
     of_topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-    known = [PlaceAnswer(each.place, KafkaCode(known_code(request, each.code))) for each in done]
     topics = by_topic(
-        *(
-            request.version,
-            of_topic,
-            of_topic.TxnOffsetCommitResponsePartition,
-            ("name", "partitions"),
-            known,
-        ),
-        lambda each: {"partition_index": each.place.partition},
+        *(request.version, of_topic, of_topic.TxnOffsetCommitResponsePartition),
+        *(("name", "partitions"), done, _number),
+        code=partial(known_code, request),
     )
     return encode_answer(request, topics=topics)
+
+
+def _number(each: PlaceAnswer) -> dict[str, object]:
+    return {"partition_index": each.place.partition}
