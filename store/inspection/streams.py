@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from eventproc.store.catalog import REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
 from eventproc.store.chunks.ingest import ALL_STREAMS
+from eventproc.store.client_logs import CLIENT_SEGMENT, list_client_logs
 from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import LatestBlob, all_extents, extent_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
@@ -49,6 +50,9 @@ def catalog_violations(tx: Tx) -> Iterator[str]:
     for log in list_logs(tx):
         known.add(log)
         yield from log_violations(tx, log)
+    for name, log_id in list_client_logs(tx).items():
+        known.add(log_id)
+        yield from _of_client_log(tx, name, log_id)
     indexed = tx.execute("SELECT stream, tag FROM stream_tag ORDER BY stream, tag").fetchall()
     tagged = [(stream.name, tag) for stream in streams for tag in stream.config.tags]
     if indexed != tagged:
@@ -185,6 +189,15 @@ def log_violations(tx: Tx, log: LogId) -> Iterator[str]:
         yield f"log {log} begins at {state.head} with its newest snapshot at {newest}; they are at {snapshots}"
     if len(snapshots) > 2:
         yield f"log {log} was not truncated at the snapshot before its newest: {snapshots}"
+
+
+def _of_client_log(tx: Tx, name: str, log_id: int) -> Iterator[str]:
+    if (state := segment_state(tx, log_id, CLIENT_SEGMENT)) is None:
+        yield f"{name} has no segment"
+    else:
+        yield from (
+            f"{name}: {each}" for each in extent_violations(tx, log_id, {CLIENT_SEGMENT: (state, None)})
+        )
 
 
 def _entries(tx: Tx, log: LogId, state: SegmentState) -> Iterator[tuple[int, bool]]:

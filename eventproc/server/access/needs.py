@@ -11,6 +11,19 @@ from eventproc.server.access.authority import Caller
 from eventproc.store.access.permissions import EVERYTHING, Permission
 
 
+GROUP_LOG_PREFIX: Final = "_RG"
+"""What the name of a reader group follows in the name of the log in which its readers agree."""
+
+MARK_LOG_PREFIX: Final = "_MARK"
+"""What the name of a stream follows in the name of the log with its marks of time."""
+
+
+def owner_of(local: str) -> str:
+    """Return the name, within its scope, on which a caller needs rights: of a log of clients, that of its owner."""
+    prefixes = (GROUP_LOG_PREFIX, MARK_LOG_PREFIX)
+    return next((local.removeprefix(each) for each in prefixes if local.startswith(each)), local)
+
+
 class Place(StrEnum):
     """Which resource a call needs its permission on."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from eventproc.base.clock import Clock
+from eventproc.server.access.needs import owner_of
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.writable_streams import writable_policy
 from eventproc.store.model.argument_checks import invalid_argument
@@ -44,14 +45,17 @@ _FOREVER: Final = (0, _INT64_MAX)
 
 
 def target_of(request: Any) -> tuple[str, str]:
-    """Return the scope, and the stream, table or reader group in it, that a request names; "" for what it does not."""
+    """Return the scope, and the stream, table or reader group in it, that a request names; "" for what it does not.
+
+    The log of a reader group counts as the group: see `owner_of`.
+    """
     fields = request.DESCRIPTOR.fields_by_name
     for each in _HOLDERS:
         if each in fields and fields[each].message_type is not None:
             return target_of(getattr(request, each))
     local = next((each for each in _LOCAL_NAMES if each in fields), None)
     scope = request.scope if "scope" in fields else ""
-    return scope, "" if local is None else getattr(request, local)
+    return scope, "" if local is None else owner_of(getattr(request, local))
 
 
 def name_of(info: pb.StreamInfo) -> str:

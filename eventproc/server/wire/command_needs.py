@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 import attrs
 
+from eventproc.server.access.needs import owner_of
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import Message
 from eventproc.store.access.permissions import EVERYTHING, Permission
@@ -73,10 +74,10 @@ def segment_of(command: Message) -> str | None:
 
 
 def resource_of(segment: str) -> str:
-    """Return the stream or table of a segment's name, "scope/name/number.#epoch.epoch".
+    """Return the stream, group or table of a segment's name, "scope/name/number.#epoch.epoch".
 
     A name without a scope is that of a table that only a token for everything could allow; there is none.
     """
     scope, _, rest = segment.partition("/")
     name, slash, _ = rest.partition("/")
-    return f"{scope}/{name}" if slash else EVERYTHING
+    return f"{scope}/{owner_of(name)}" if slash else EVERYTHING

@@ -17,11 +17,12 @@ from eventproc.server.wire.byte_streams import (
 from eventproc.server.wire.commands import NO_EVENT_NUMBER, NO_VALUE, REPLACE_IF_EQUALS, MergeSegments
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.server.writable_streams import verify_writable
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, head_offsets
+from eventproc.store.catalog import StoredHistory, find_stream, get_stream, head_offsets
+from eventproc.store.client_logs import find_client_log, truncate_client_log
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import (
     EncodedBlock,
@@ -67,22 +68,24 @@ class SegmentBytes:
 
 
 def find_stream_id(tx: Tx, target: WireSegment) -> int:
-    """Return the id of the segment's stream. Raises NotFound."""
-    if (found := find_stream(tx, target.stream)) is None:
-        raise NotFound(kind="stream", name=target.stream)
-    return found.value.stream_id
+    """Return the id of the segment's stream, or of a log of clients. Raises NotFound."""
+    found = find_stream(tx, target.stream)
+    return _log_id(tx, target) if found is None else found.value.stream_id
 
 
 def find_writable_stream_id(tx: Tx, target: WireSegment) -> int:
-    """Return the id of the segment's stream if clients may write it. Raises NotFound, InvalidArgument."""
-    return _writable_stream(tx, target).stream_id
-
-
-def _writable_stream(tx: Tx, target: WireSegment) -> StreamRecord:
+    """Return the id as `find_stream_id`, if clients may write there. Raises NotFound, InvalidArgument."""
     if (found := find_stream(tx, target.stream)) is None:
-        raise NotFound(kind="stream", name=target.stream)
+        return _log_id(tx, target)
     verify_writable(found.value)
-    return found.value
+    return found.value.stream_id
+
+
+def _log_id(tx: Tx, target: WireSegment) -> int:
+    log = find_client_log(tx, target.stream)
+    if log is None or target.txn is not None:
+        raise NotFound(kind="stream", name=target.stream)
+    return log
 
 
 def set_up_writer(tx: Tx, target: WireSegment, writer: bytes) -> WireWriter:
@@ -90,14 +93,13 @@ def set_up_writer(tx: Tx, target: WireSegment, writer: bytes) -> WireWriter:
 
     Raises NotFound, and InvalidArgument for a stream that clients may not write.
     """
-    stream = _writable_stream(tx, target)
-    stream_id, segment = stream.stream_id, format_segment(target.segment)
+    stream_id, segment = find_writable_stream_id(tx, target), format_segment(target.segment)
     name = _writer_name(target, writer.hex())
     if target.txn is None:
         if segment_state(tx, stream_id, target.segment) is None:
             raise NotFound(kind="segment", name=f"{target.stream} {segment}")
         return WireWriter(target, stream_id, name, last_sequence(tx, stream_id, name))
-    _verify_segment_of_txn(tx, stream, target.segment, target.txn)
+    _verify_segment_of_txn(tx, target, target.txn)
     try:
         last = last_staged_sequence(tx, target.stream, stream_id, target.txn, name)
     except (TransactionAborted, IllegalTransition):
@@ -181,10 +183,9 @@ def append_merged(tx: Tx, target: WireSegment, events: EncodedBlock | None, iden
     Raises what `append_block` raises, and InvalidArgument for a stream that clients may not write; WriterFenced if
     the condition of `identity` does not hold; NotFound with kind "transient segment" if it is gone and was not merged.
     """
-    stream = _writable_stream(tx, target)
-    stream_id = stream.stream_id
+    stream_id = find_writable_stream_id(tx, target)
     if target.txn is not None:
-        _verify_segment_of_txn(tx, stream, target.segment, target.txn)
+        _verify_segment_of_txn(tx, target, target.txn)
     if _last_sequence(tx, target, stream_id, identity.writer) == identity.sequence:
         return _length(tx, target, stream_id)
     if events is None:
@@ -192,10 +193,11 @@ def append_merged(tx: Tx, target: WireSegment, events: EncodedBlock | None, iden
     return _append(tx, target, stream_id, events, identity, None)
 
 
-def _verify_segment_of_txn(tx: Tx, stream: StreamRecord, segment: SegmentId, txn_id: str) -> None:
+def _verify_segment_of_txn(tx: Tx, target: WireSegment, txn_id: str) -> None:
     """Raise NotFound unless the transaction exists, and its epoch has the segment: its events belong to that range."""
+    stream = get_stream(tx, target.stream).value
     epoch = get_txn(tx, stream.stream_id, txn_id).epoch
-    StoredHistory(tx, stream).epoch(epoch).segment(segment, stream=stream.name)
+    StoredHistory(tx, stream).epoch(epoch).segment(target.segment, stream=stream.name)
 
 
 def _writer_name(target: WireSegment, writer: str) -> str:
@@ -252,12 +254,20 @@ async def truncate_segment(db: Database, target: WireSegment, offset: int) -> No
     A byte stream begins at the offset for clients, and its block is freed when it has passed the whole of it. An offset
     before the head changes nothing. Raises NotFound, and the refusals of `Stream.truncate`.
     """
-    if (request := await db.read(partial(_request, target=target, offset=offset))) is None:
-        return
-    await run_request(db, request)
-    # The head for clients moves last: after a refusal, or a death before this, the client finds it where it was.
-    if (await db.read(partial(look_at_segment, target=target))).is_bytes:
-        await db.write(partial(note_head, target=target, stream_id=request.stream_id, offset=offset))
+    if await db.read(partial(find_client_log, name=target.stream)) is not None:
+        await db.write(partial(_truncate_log, target=target, offset=offset))
+    elif (request := await db.read(partial(_request, target=target, offset=offset))) is not None:
+        await run_request(db, request)
+        # The head for clients moves last: after a refusal, or a death before this, the client finds it where it was.
+        if (await db.read(partial(look_at_segment, target=target))).is_bytes:
+            await db.write(partial(note_head, target=target, stream_id=request.stream_id, offset=offset))
+
+
+def _truncate_log(tx: Tx, target: WireSegment, offset: int) -> None:
+    if offset > look_at_segment(tx, target).head:
+        truncate_client_log(
+            tx, target.stream, event_of_offset(tx, target, find_stream_id(tx, target), offset)
+        )
 
 
 def _request(tx: Tx, target: WireSegment, offset: int) -> TruncateStream | None:
