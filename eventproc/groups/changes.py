@@ -19,6 +19,7 @@ from eventproc.groups.updates import (
     ReaderAway,
     ReaderLeft,
     SegmentCompleted,
+    StartPosition,
     StreamAdded,
     Update,
 )
@@ -35,6 +36,7 @@ from eventproc.store.groups import (
     GROUP,
     GROUPS,
     OWNED,
+    PRAVEGA,
     PROCESSOR,
     READERS,
     SHARE,
@@ -62,7 +64,7 @@ from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.records import create, find, get
-from eventproc.store.replicated import create_log, initialize
+from eventproc.store.replicated import LogId, create_log, initialize
 from eventproc.store.segments import segment_state
 from eventproc.streams.stream_cuts import PASSED_MAX, is_over
 
@@ -100,6 +102,27 @@ def ensure_group(
         return False
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
     starts = start_positions_of(tx, names, start, until, kind=kind)
+    log = None if kind == SHARE else create_log(tx)
+    state = insert_group(tx, name, kind, starts, options, share=share, log=log)
+    if log is None:
+        start_share_group(tx, name, {each.stream.stream_id: dict(each.held) for each in starts})
+    else:
+        initialize(tx, log, GROUP_LOG, state)
+        write_segments(tx, name, GroupState(generation=0), state)
+    return True
+
+
+def insert_group(
+    tx: Tx,
+    name: str,
+    kind: GroupKind,
+    starts: Sequence[StartPosition],
+    options: GroupOptions,
+    *,
+    share: ShareOptions = SHARE_DEFAULTS,
+    log: LogId | None = None,
+) -> GroupState:
+    """Write the record of a new group, and return its state, whose rows the caller writes. name: a valid one."""
     state = begin(last_generation(tx), starts, options)
     group = GroupRecord(
         name=name,
@@ -108,19 +131,14 @@ def ensure_group(
         reset=state.generation,
         kind=kind,
         created_ms=tx.now_ms,
-        log=None if kind == SHARE else create_log(tx),
+        log=log,
         options=options,
         share=share,
     )
     create(tx, GROUP, name, group)
-    if group.log is None:
-        start_share_group(tx, name, {each.stream.stream_id: dict(each.held) for each in starts})
-    else:
-        initialize(tx, group.log, GROUP_LOG, state)
-        write_segments(tx, name, GroupState(generation=0), state)
     tx.wake(channel_of(name))
     tx.wake(GROUPS)
-    return True
+    return state
 
 
 def ensure_worker_group(
@@ -170,8 +188,15 @@ def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> 
 
 
 def verify_readers(group: GroupRecord) -> None:
-    """Raise NotAReaderGroup if the group belongs to a processor, or to clients of Kafka."""
+    """Raise NotAReaderGroup if the group belongs to a processor, or to clients of Kafka or Pravega."""
     if group.kind != READERS:
+        streams = tuple(each.name for each in group.streams)
+        raise NotAReaderGroup(group=group.name, streams=streams, kind=group.kind)
+
+
+def verify_movable(group: GroupRecord) -> None:
+    """Raise NotAReaderGroup if only the group's own clients can move it: those of Pravega know where it is."""
+    if group.kind == PRAVEGA:
         streams = tuple(each.name for each in group.streams)
         raise NotAReaderGroup(group=group.name, streams=streams, kind=group.kind)
 

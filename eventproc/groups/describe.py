@@ -75,7 +75,7 @@ class GroupInfo:
     """A group as `Eventproc.groups` and `Eventproc.share_groups` list it.
 
     name: "scope/group". streams: what it reads. kind: "readers", "processor" when a processor owns it, "share", or
-        "kafka" for clients of Kafka.
+        "kafka" or "pravega" for clients of these.
     generation: grows with each change of members or owners; of a share group, with each reset. created_ms: wall clock.
     paused: whether it is paused. options: what it was created with, and was changed to. share: those of a share group;
         None for another one.

@@ -10,6 +10,7 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
     KAFKA,
+    PRAVEGA,
     SHARE,
     GroupKind,
     GroupRecord,
@@ -76,7 +77,7 @@ def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
             yield f"segment {key} stands at event {places[key].number}, its first unfinished one is {first}"
 
 
-def _of_kafka_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
+def _of_clients_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
     found = find_members(tx, group.name)
     known = NO_MEMBERS if found is None else found.value
     if (rows := stored_members(tx, group.name).keys()) != known.members.keys():
@@ -114,6 +115,7 @@ def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
 
 _CHECKS: Final[Mapping[GroupKind, Callable[[Tx, GroupRecord], Iterator[str]]]] = {
     SHARE: _of_share_group,
-    KAFKA: _of_kafka_group,
+    KAFKA: _of_clients_group,
+    PRAVEGA: _of_clients_group,
 }
 """The checks of the kinds that have no log."""

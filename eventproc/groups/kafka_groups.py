@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
-from eventproc.groups.changes import completion, ended_reserves
+from eventproc.groups.changes import completion, ended_reserves, insert_group
 from eventproc.groups.followed_streams import follow_catalog
 from eventproc.groups.start_positions import start_position_of
 from eventproc.groups.stored_state import change, folded_state, write_state
@@ -20,21 +20,17 @@ from eventproc.store.catalog import find_stream, get_scope, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
-    GROUPS,
     KAFKA,
     GroupOptions,
-    GroupRecord,
     KafkaCommit,
     SegmentKey,
     begin_epoch,
-    channel_of,
     commit_progress,
     delete_member,
     epoch_of_member,
     find_members,
     insert_member,
     is_kafka_group,
-    last_generation,
     last_heard,
     progress_channel,
     write_heartbeat,
@@ -54,7 +50,7 @@ from eventproc.store.model.kafka_rounds import (
 )
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
-from eventproc.store.records import create, get
+from eventproc.store.records import get
 from eventproc.store.segments import offset_of_number, segment_state
 
 Step = Callable[[KafkaMembers], KafkaMembers]
@@ -67,21 +63,8 @@ def ensure_kafka_group(tx: Tx, name: str) -> None:
     """
     if (is_kafka := is_kafka_group(tx, name)) is None:
         verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
-        generation = last_generation(tx) + 1
         # A topic that is deleted leaves the group: its clients find out by themselves.
-        options = GroupOptions(on_deleted="drop")
-        record = GroupRecord(
-            name=name,
-            streams=(),
-            generation=generation,
-            reset=generation,
-            kind=KAFKA,
-            created_ms=tx.now_ms,
-            options=options,
-        )
-        create(tx, GROUP, name, record)
-        tx.wake(channel_of(name))
-        tx.wake(GROUPS)
+        insert_group(tx, name, KAFKA, (), GroupOptions(on_deleted="drop"))
     elif not is_kafka:
         raise MemberRefused(
             MemberProblem.INCONSISTENT_GROUP_PROTOCOL,

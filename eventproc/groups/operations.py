@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.groups.changes import verify_streams
+from eventproc.groups.changes import verify_movable, verify_streams
 from eventproc.groups.cuts import checkpoint_cuts, end_offsets, group_cuts
 from eventproc.groups.describe import describe_group
 from eventproc.groups.followed_streams import follow_catalog, stream_updates
@@ -155,7 +155,8 @@ def reset_group(
     Raises NotFound, InvalidArgument, InvalidCut (also if the end lies before the start), and as `ensure_group`.
     Cost: a few look-ups for each segment of the streams.
     """
-    is_kafka = get_group(tx, group).kind == KAFKA
+    verify_movable(record := get_group(tx, group))
+    is_kafka = record.kind == KAFKA
     if is_kafka and until not in ("same", None):
         raise invalid_argument("end", until, f"{group} belongs to clients of Kafka, which read without end")
     starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
@@ -201,7 +202,8 @@ def adopt_recreated_streams(tx: Tx, group: str) -> tuple[str, ...]:
 
     Raises NotFound.
     """
-    streams = get_group(tx, group).streams
+    verify_movable(record := get_group(tx, group))
+    streams = record.streams
     replaced = [each.name for each in streams if get_stream(tx, each.name).value.stream_id != each.stream_id]
     if replaced:
         state = _state(tx, group)
@@ -347,10 +349,11 @@ def reset_partitions(
     Raises NotFound, GroupNotEmpty, GroupStreamReplaced, and InvalidArgument for a partition that the group does not
     read.
     """
+    verify_movable(get_group(tx, group))
     if not dry_run:
         verify_empty(tx, db, group, event="a reset of partitions")
         follow_catalog(tx, group)
-    before = {each.stream.name: each for each in _standings(tx, group)}
+    before = {each.stream.name: each for each in standings(tx, group)}
     moved_ms = progress_times(tx, group)
     wanted = None if partitions is None else set(partitions)
     start = request.start_at(tx)
@@ -398,7 +401,7 @@ def reset_partitions(
     return rows
 
 
-def _standings(tx: Tx, group: str) -> list[StartPosition]:
+def standings(tx: Tx, group: str) -> list[StartPosition]:
     """Return where the group is in each stream that it reads once it has followed the catalog, and where it will begin.
 
     Raises NotFound, GroupStreamReplaced.

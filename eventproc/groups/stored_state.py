@@ -8,7 +8,7 @@ the log when a segment changes hands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -18,6 +18,7 @@ from eventproc.groups.targets import NOT_COUNTED, following, needs_lag, needs_ta
 from eventproc.groups.updates import (
     UPDATES,
     GroupReset,
+    OptionsChanged,
     SegmentCompleted,
     StreamAdded,
     StreamDropped,
@@ -27,6 +28,8 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
     KAFKA,
+    PRAVEGA,
+    GroupKind,
     GroupRecord,
     SegmentKey,
     channel_of,
@@ -57,8 +60,12 @@ GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
     upcasts={1: with_patience},
 )
 
-_POSITIONS: Final = (GroupReset, SegmentCompleted, StreamAdded, StreamDropped)
-"""The updates of a group of Kafka's clients, whose members and owners are decided elsewhere (`kafka_groups`)."""
+_UPDATES_OF_CLIENTS: Final[Mapping[GroupKind, tuple[type[Update], ...]]] = {
+    KAFKA: (GroupReset, SegmentCompleted, StreamAdded, StreamDropped),
+    PRAVEGA: (GroupReset, OptionsChanged),
+}
+"""The updates of the groups whose members and owners are decided elsewhere: by the servers of Kafka's clients
+(`kafka_groups`), and by Pravega's clients among themselves (`pravega_groups`)."""
 
 
 def change(tx: Tx, name: str, *updates: Update) -> GroupState:
@@ -67,8 +74,8 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
     before = folded_state(tx, record.value).state
     if not updates:
         return before
-    if record.value.kind == KAFKA:
-        _verify_kafka_may_follow(record.value, before, updates)
+    if (possible := _UPDATES_OF_CLIENTS.get(record.value.kind)) is not None:
+        _verify_may_follow(record.value, before, updates, possible)
     after = GROUP_LOG.fold_all(before, updates)
     if record.value.log is not None and needs_targets(updates):
         unread = unread_events(tx, name, after) if needs_lag(after, updates) else NOT_COUNTED
@@ -83,8 +90,10 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
     return after
 
 
-def _verify_kafka_may_follow(group: GroupRecord, before: GroupState, updates: Sequence[Update]) -> None:
-    if not all(isinstance(each, _POSITIONS) for each in updates):
+def _verify_may_follow(
+    group: GroupRecord, before: GroupState, updates: Sequence[Update], possible: tuple[type[Update], ...]
+) -> None:
+    if not all(isinstance(each, possible) for each in updates):
         raise NotAReaderGroup(
             group=group.name, streams=tuple(each.name for each in before.streams), kind=group.kind
         )
@@ -108,7 +117,7 @@ def folded_state(
     tx: Tx, group: GroupRecord, known: FoldedState[GroupState] | None = None
 ) -> FoldedState[GroupState]:
     """Return the group's state; progress is as of the last change of owner. known: a state to continue from."""
-    if group.kind == KAFKA:
+    if group.kind in _UPDATES_OF_CLIENTS:
         return FoldedState(0, _state_of_rows(tx, group), 0, 0)
     folded = None if group.log is None else fold_tail(tx, group.log, GROUP_LOG, known=known)
     if folded is None:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from eventproc.store.model.errors import Rejected, error
+from eventproc.store.model.group_errors import OWNERS
 
 ERROR_CHARS_MAX: Final = 4096
 """Longest text of an error that a dead letter keeps, in characters; also of its type's and its processor's name.
@@ -133,7 +134,7 @@ class HandlerAbandoned(ProcessorFailed):
 
 @error
 class NotAProcessorGroup(Rejected):
-    """The group belongs to readers, share consumers or clients of Kafka, and not to a processor or worker.
+    """The group belongs to readers, share consumers or clients of Kafka or Pravega, and not to a processor or worker.
 
     Use `ep.group(name)` or `ep.share_group(name)`, or give the group of a processor or worker.
     """
@@ -142,8 +143,7 @@ class NotAProcessorGroup(Rejected):
     kind: str
 
     def __str__(self) -> str:
-        owners = {"share": "share consumers", "kafka": "clients of Kafka"}.get(self.kind, self.kind)
-        return f"group {self.group!r} belongs to {owners}, not to a processor or worker"
+        return f"group {self.group!r} belongs to {OWNERS[self.kind]}, not to a processor or worker"
 
 
 def type_name(kind: type) -> str:

@@ -112,15 +112,7 @@ def _create_system(tx: Tx) -> None:
 
 
 def _keep_tables(_: Tx) -> None:
-    """Change nothing. An older version must not open the store: it cannot read a stream with a policy of offload."""
-
-
-def _add_compaction(_: Tx) -> None:
-    """Change nothing. An older version must not open the store: it cannot read compacted blobs."""
-
-
-def _add_scram(_: Tx) -> None:
-    """Change nothing. An older version must not open the store: it cannot read a user with verifiers of SCRAM."""
+    """Change nothing. An older version must not open the store, because it cannot read what a newer one writes."""
 
 
 SYSTEM_MIGRATIONS: Final = (
@@ -129,16 +121,17 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=3, apply=adding(ADDED_3)),
     Migration(number=4, apply=unite_groups),
     Migration(number=5, apply=adding(ADDED_5)),
-    Migration(number=6, apply=_keep_tables),
+    Migration(number=6, apply=_keep_tables),  # streams with a policy of offload
     Migration(number=7, apply=adding(ADDED_7)),
     Migration(number=8, apply=adding(ADDED_8)),
     Migration(number=9, apply=adding(ADDED_9)),
     Migration(number=10, apply=adding(ADDED_10)),
     Migration(number=11, apply=adding(ADDED_11)),
     Migration(number=12, apply=add_priorities),
-    Migration(number=13, apply=_add_compaction),
+    Migration(number=13, apply=_keep_tables),  # compacted blobs
     Migration(number=14, apply=adding(ADDED_14)),
     Migration(number=15, apply=adding(ADDED_15)),
-    Migration(number=16, apply=_add_scram),
+    Migration(number=16, apply=_keep_tables),  # users with verifiers of SCRAM
+    Migration(number=17, apply=_keep_tables),  # groups and logs of Pravega's clients
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from eventproc.store.groups.consumption import (
     allow_truncation as allow_truncation,
     consumed_cut as consumed_cut,
+    consuming_groups as consuming_groups,
     cut_before as cut_before,
     earliest_cut as earliest_cut,
     group_cuts as group_cuts,
@@ -41,15 +42,22 @@ from eventproc.store.groups.kafka_producers import (
     TransactionalProducer as TransactionalProducer,
     forget_producers as forget_producers,
 )
+from eventproc.store.groups.pravega_groups import (
+    PRAVEGA_GROUP as PRAVEGA_GROUP,
+    PravegaGroup as PravegaGroup,
+    group_log_name as group_log_name,
+)
 from eventproc.store.groups.records import (
     EQUAL as EQUAL,
     GROUP as GROUP,
     GROUPS as GROUPS,
     KAFKA as KAFKA,
     OWNED as OWNED,
+    PRAVEGA as PRAVEGA,
     PROCESSOR as PROCESSOR,
     READERS as READERS,
     SHARE as SHARE,
+    TRUNCATABLE as TRUNCATABLE,
     DeletedPolicy as DeletedPolicy,
     GroupKind as GroupKind,
     GroupOptions as GroupOptions,
@@ -63,6 +71,7 @@ from eventproc.store.groups.records import (
     group_names as group_names,
     last_generation as last_generation,
     readable_group as readable_group,
+    truncatable_key as truncatable_key,
     watch_groups as watch_groups,
     with_patience as with_patience,
 )

@@ -46,8 +46,18 @@ def consumed_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     Cost: a record for each group of the stream, and two queries, one of which looks into all records of groups, 1 us
     each.
     """
-    kept = (_kept_cut(tx, stream, record, cut) for record, cut in group_cuts(tx, stream))
-    return earliest_cut(tx, stream, (cut for cut in kept if cut is not None))
+    return earliest_cut(tx, stream, (cut for _, cut in _kept_cuts(tx, stream)))
+
+
+def consuming_groups(tx: Tx, stream: StreamRecord) -> list[str]:
+    """Return the names of the groups that count in `consumed_cut`, sorted. Raises and costs as that."""
+    return sorted({record.name for record, _ in _kept_cuts(tx, stream)})
+
+
+def _kept_cuts(tx: Tx, stream: StreamRecord) -> Iterator[tuple[GroupRecord, StreamCut]]:
+    for record, finished in group_cuts(tx, stream):
+        if (cut := _kept_cut(tx, stream, record, finished)) is not None:
+            yield record, cut
 
 
 def earliest_cut(tx: Tx, stream: StreamRecord, cuts: Iterable[StreamCut]) -> StreamCut | None:

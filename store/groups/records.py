@@ -31,15 +31,16 @@ RetainedPart: TypeAlias = Literal["progress", "manual"]
 """What a group keeps a stream from losing by retention by consumption: what it has not finished ("progress"), or what
 `Group.allow_truncation` has not named ("manual")."""
 
-GroupKind: TypeAlias = Literal["readers", "processor", "share", "kafka"]
-"""Who uses a group: readers and consumers, a processor, the consumers of a queue, or clients of Kafka."""
+GroupKind: TypeAlias = Literal["readers", "processor", "share", "kafka", "pravega"]
+"""Who uses a group: readers and consumers, a processor, the consumers of a queue, or clients of Kafka or Pravega."""
 
 READERS: Final[GroupKind] = "readers"
 PROCESSOR: Final[GroupKind] = "processor"
 SHARE: Final[GroupKind] = "share"
 KAFKA: Final[GroupKind] = "kafka"
+PRAVEGA: Final[GroupKind] = "pravega"
 
-OWNED: Final = (READERS, PROCESSOR, KAFKA)
+OWNED: Final = (READERS, PROCESSOR, KAFKA, PRAVEGA)
 """The kinds in which a segment has one owner at a time. In a share group, consumers hold events."""
 
 EQUAL: Final = "equal"
@@ -162,8 +163,8 @@ class GroupRecord:
     name: "scope/group".
     generation: grows with each change of members or owners; of a share group, with each reset. A lock of an earlier
         generation is lost. None repeats, also after a deletion.
-    log: None for a share group, which has no members and no owners, and for Kafka's clients, whose record and rows say
-        everything.
+    log: None for a share group, which has no members and no owners, and for clients of Kafka and Pravega, whose record
+        and rows say everything.
     share: options of a share group. lost_events: of a share group: unfinished events that were truncated.
     dropped: streams that were deleted under the group; see `DeletedPolicy`.
     created_options, created_share: the options that it was created with; None while they are `options`, or `share`.

@@ -6,6 +6,15 @@ from typing import Final
 
 from eventproc.store.model.errors import Fenced, Pending, Rejected, error
 
+OWNERS: Final = {
+    "readers": "readers",
+    "processor": "a processor",
+    "share": "share consumers",
+    "kafka": "clients of Kafka",
+    "pravega": "clients of Pravega",
+}
+"""Who a group of each kind belongs to, in words."""
+
 LOST_SHOWN_MAX: Final = 5
 """Events that the text of `LockLost` names; its field names all of them."""
 
@@ -28,7 +37,7 @@ class ReaderOnline(Rejected):
 
 @error
 class NotAReaderGroup(Rejected):
-    """The group belongs to a processor, or to clients of Kafka, so readers cannot join it.
+    """The group belongs to a processor, or to clients of Kafka or Pravega, so readers cannot join it.
 
     Read the stream directly, or create another reader group.
     """
@@ -38,7 +47,7 @@ class NotAReaderGroup(Rejected):
     kind: str = "processor"
 
     def __str__(self) -> str:
-        owners = "clients of Kafka" if self.kind == "kafka" else "a processor"
+        owners = OWNERS[self.kind]
         streams = " and ".join(self.streams) or "its streams"
         return (
             f"group {self.group!r} belongs to {owners}; read {streams} directly, or create another reader group "

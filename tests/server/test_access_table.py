@@ -168,9 +168,8 @@ async def test_a_key_of_another_request_does_not_tell_its_target_to_those_who_ma
 def request_of(name: str, scope: str) -> Any:
     """Return a request of a method about the stream `t` of a scope, whose names are wherever its message has them."""
     made = GetMessageClass(SERVICE.methods_by_name[name].input_type)()
-    _fill(
-        made, {**dict.fromkeys(["stream", "kvtName", "readerGroupName", "readerGroup"], "t"), "scope": scope}
-    )
+    local = dict.fromkeys(["stream", "kvtName", "readerGroupName", "readerGroup"], "t")
+    _fill(made, {**local, "scope": scope, "subscriber": f"{scope}/t"})
     return made
 
 

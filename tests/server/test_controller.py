@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from hypothesis import given, strategies as st
 
 import eventproc
 from eventproc.base.clock import SystemClock
-from eventproc.cluster.segment_containers import ContainerServer, SegmentContainers
 from eventproc.runtime import Eventproc
-from eventproc.server.access.authority import TRUSTED, Authority, Caller
+from eventproc.server.access.authority import TRUSTED, Caller
 from eventproc.server.controller import catalog_calls, controller_pb2 as pb, segment_queries
 from eventproc.server.controller.conversions import (
     config_message,
@@ -27,7 +25,7 @@ from eventproc.server.controller.conversions import (
     txn_id_of,
     txn_message,
 )
-from eventproc.server.controller.service import SERVICE, Controller, status_of
+from eventproc.server.controller.service import SERVICE, status_of
 from eventproc.server.writable_streams import WRITER_SEGMENTS_MAX
 from eventproc.store.access.permissions import Grant, Permission
 from eventproc.store.access.users import User
@@ -39,6 +37,7 @@ from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, Strea
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.requests import AnyRequest, UpdateStream
+from tests.server.controller_calls import call, controller_of
 from tests.support.child_process import REPOSITORY
 
 STREAM = pb.StreamInfo(scope="s", stream="t")
@@ -103,17 +102,6 @@ MESSAGES = st.builds(
     ),
     tags=st.builds(pb.Tags, tag=st.sets(st.sampled_from(["a", "b", "c"])).map(sorted)),
 )
-
-
-def controller_of(ep: Eventproc) -> Controller:
-    server = ContainerServer(ep.db.instance_id, ("127.0.0.1", 1), ("127.0.0.1", 2))
-    return Controller(ep.db, SegmentContainers(ep.db, server), Authority(ep.db))
-
-
-def call(ep: Eventproc, name: str) -> Callable[..., Awaitable[Any]]:
-    found = controller_of(ep).rules[name].call
-    assert found is not None, f"{name} is not served"
-    return found
 
 
 async def test_every_method_of_the_definition_has_a_rule() -> None:
@@ -312,7 +300,7 @@ async def test_scopes_are_listed_in_full_pages_of_those_that_the_caller_may_read
         ):
             pages: list[list[str]] = []
             request = pb.ScopesRequest()
-            while (page := await call(ep, "listScopes")(request, caller)).scopes:
+            while (page := await call(ep, "listScopes", caller)(request)).scopes:
                 pages.append(list(page.scopes))
                 request = pb.ScopesRequest(continuationToken=page.continuationToken)
             assert pages == expected

@@ -15,7 +15,7 @@ from typing import Final, Generic, Literal, Protocol, TypeAlias
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.groups import GROUP, READERS, add_stream, group_name
+from eventproc.groups import GROUP, add_stream, group_name
 from eventproc.processors.dead_letters.dead_letter import (
     DeadLetter as DeadLetter,
     FailedEvent as FailedEvent,
@@ -44,7 +44,7 @@ from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.errors import NotAProcessorGroup
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import KAFKA, SHARE, add_share_stream
+from eventproc.store.groups import PROCESSOR, SHARE, add_share_stream
 from eventproc.store.model.argument_checks import check_int, check_iterable, check_str
 from eventproc.store.model.errors import NotFound
 from eventproc.store.progress import EventRef, finish_events
@@ -178,7 +178,7 @@ def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
     Raises NotFound (one never existed or was deleted; neither the group nor dead letters of it exist), InvalidArgument,
     and NotAProcessorGroup.
     """
-    if not letter_streams(tx, group) and (kind := get(tx, GROUP, group).value.kind) in (READERS, KAFKA):
+    if not letter_streams(tx, group) and (kind := get(tx, GROUP, group).value.kind) not in (PROCESSOR, SHARE):
         raise NotAProcessorGroup(group=group, kind=kind)
     if isinstance(ids, str):
         return pending(tx, group) if ids == "all" else chosen(tx, group, [LetterId.parse(ids)])

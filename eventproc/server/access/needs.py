@@ -10,7 +10,6 @@ import attrs
 from eventproc.server.access.authority import Caller
 from eventproc.store.access.permissions import EVERYTHING, Permission
 
-
 GROUP_LOG_PREFIX: Final = "_RG"
 """What the name of a reader group follows in the name of the log in which its readers agree."""
 

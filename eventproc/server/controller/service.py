@@ -19,6 +19,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.server import Stream
 
+from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.segment_containers import Answers, SegmentContainers, container_of
 from eventproc.server.access.authority import (
     TRUSTED,
@@ -38,11 +39,11 @@ from eventproc.server.access.needs import (
     UPDATE_SERVER,
     USER,
     Need,
-    Place,
 )
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.controller.conversions import name_of, target_of
+from eventproc.server.controller.group_calls import GroupCalls
 from eventproc.server.controller.segment_queries import SegmentQueries
 from eventproc.server.controller.transaction_calls import TransactionCalls
 from eventproc.server.wire.greeting import greets
@@ -87,14 +88,18 @@ PEER_WAIT_S: Final = 30
 their calls for longer; lower: clients with a slow network are cut off."""
 
 Call: TypeAlias = Callable[..., Awaitable[Any]]
-"""From the request to the reply. One that any user may call gets the caller too, and shows what that one may read."""
+"""From the request, and the caller if its rule says so, to the reply."""
 
 
 class Rule(NamedTuple):
-    """A method: what its caller needs, and the function; None for one that is not implemented."""
+    """A method: what its caller needs, and the function; None for one that is not implemented.
+
+    with_caller: the function gets the caller, too, for what the need does not say.
+    """
 
     need: Need
     call: Call | None
+    with_caller: bool = False
 
 
 class Controller:
@@ -106,6 +111,7 @@ class Controller:
     def __init__(
         self, db: Database, containers: SegmentContainers, authority: Authority, answers: Answers = greets
     ) -> None:
+        self._db = db
         self._containers = containers
         self._authority = authority
         self._answers = answers
@@ -113,6 +119,7 @@ class Controller:
         self._is_closing = False
         self._all_ended = anyio.Event()
         catalog, segments, txns = CatalogCalls(db), SegmentQueries(db), TransactionCalls(db)
+        groups = GroupCalls(db)
         self.rules: Mapping[str, Rule] = {
             "getControllerServerList": Rule(ANYONE, self._servers),
             "createStream": Rule(UPDATE_SCOPE, catalog.create_stream),
@@ -138,7 +145,7 @@ class Controller:
             "checkTransactionState": Rule(READ_NAME, txns.state),
             "listCompletedTransactions": Rule(READ_NAME, txns.completed),
             "createScope": Rule(UPDATE_SERVER, catalog.create_scope),
-            "listScopes": Rule(USER, catalog.list_scopes),
+            "listScopes": Rule(USER, catalog.list_scopes, with_caller=True),
             "checkScopeExists": Rule(READ_SCOPE, catalog.scope_exists),
             "checkStreamExists": Rule(READ_NAME, catalog.stream_exists),
             "listStreamsInScope": Rule(READ_SCOPE, catalog.list_streams),
@@ -152,15 +159,15 @@ class Controller:
             "listKeyValueTablesInScope": Rule(READ_SCOPE, None),
             "getKeyValueTableConfiguration": Rule(READ_NAME, None),
             "deleteKeyValueTable": Rule(UPDATE_SCOPE, None),
-            "listSubscribers": Rule(READ_NAME, None),
-            "updateSubscriberStreamCut": Rule(UPDATE_NAME, None),
-            "createReaderGroup": Rule(UPDATE_SCOPE, None),
-            "getReaderGroupConfig": Rule(READ_NAME, None),
-            "deleteReaderGroup": Rule(UPDATE_SCOPE, None),
-            "updateReaderGroup": Rule(UPDATE_NAME, None),
+            "listSubscribers": Rule(READ_NAME, groups.subscribers),
+            "updateSubscriberStreamCut": Rule(READ_NAME, groups.release, with_caller=True),
+            "createReaderGroup": Rule(UPDATE_SCOPE, groups.create, with_caller=True),
+            "getReaderGroupConfig": Rule(READ_NAME, groups.config),
+            "deleteReaderGroup": Rule(UPDATE_SCOPE, groups.delete),
+            "updateReaderGroup": Rule(UPDATE_NAME, groups.update, with_caller=True),
             "getStreamConfiguration": Rule(READ_NAME, catalog.configuration),
             "listStreamsInScopeForTag": Rule(READ_SCOPE, catalog.list_tagged),
-            "getControllerToBucketMapping": Rule(READ_SERVER, None),
+            "getControllerToBucketMapping": Rule(READ_SERVER, self._buckets),
         }
 
     def __mapping__(self) -> dict[str, Handler]:
@@ -212,7 +219,7 @@ class Controller:
             rule.need.verify(caller, scope, local)
             if rule.call is None:
                 raise GRPCError(Status.UNIMPLEMENTED, f"{name} is not served; see docs/guide/serving.md")
-            who = [caller] if rule.need.place is Place.USER else []
+            who = [caller] if rule.with_caller else []
             reply = await rule.call(request, *who)
             if "delegationToken" in reply.DESCRIPTOR.fields_by_name:
                 reply.delegationToken = self._authority.delegation_token(caller, f"{scope}/{local}")
@@ -241,6 +248,16 @@ class Controller:
         """Return the controllers of all serving processes."""
         found = [each.controller for each in self._containers.servers]
         return pb.ServerResponse(nodeURI=[pb.NodeUri(endpoint=host, port=port) for host, port in found])
+
+    async def _buckets(self, _: pb.ControllerToBucketMappingRequest) -> pb.ControllerToBucketMappingResponse:
+        """Return which instance owns which buckets: it does all periodic work on their streams."""
+        owned: dict[str, list[int]] = {}
+        for bucket, instance in enumerate(await self._db.read(bucket_owners)):
+            if instance is not None:
+                owned.setdefault(instance, []).append(bucket)
+        return pb.ControllerToBucketMappingResponse(
+            mapping={instance: pb.BucketIds(id=buckets) for instance, buckets in owned.items()}
+        )
 
     async def _locate(self, request: pb.SegmentId) -> pb.NodeUri:
         """Return the segment store that owns a segment, which need not exist.
