@@ -143,7 +143,7 @@ class NotAProcessorGroup(Rejected):
     kind: str
 
     def __str__(self) -> str:
-        return f"group {self.group!r} belongs to {OWNERS[self.kind]}, not to a processor or worker"
+        return f"group {self.group!r} belongs to {OWNERS.get(self.kind, self.kind)}, not to a processor or worker"
 
 
 def type_name(kind: type) -> str:

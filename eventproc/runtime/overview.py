@@ -31,7 +31,8 @@ GROUPS_MAX: Final = 200
 class Backlog:
     """What a group has not finished.
 
-    kind: "readers", "processor", "share", "kafka" or "pravega". members: readers, consumers or processes that take part.
+    kind: "readers", "processor", "share", "kafka" or "pravega".
+    members: readers, consumers or processes that take part.
     events, bytes: what is not finished. age_ms: time since the oldest of it was appended; None without one.
     dead_letters: events that it gave up and that nobody has decided about.
     calls, commit_age_ms: of a processor or a worker, as in `ProcessorDescription`; None of others.

@@ -47,7 +47,7 @@ class NotAReaderGroup(Rejected):
     kind: str = "processor"
 
     def __str__(self) -> str:
-        owners = OWNERS[self.kind]
+        owners = OWNERS.get(self.kind, self.kind)
         streams = " and ".join(self.streams) or "its streams"
         return (
             f"group {self.group!r} belongs to {owners}; read {streams} directly, or create another reader group "

@@ -53,8 +53,9 @@ def _cut(stream: str, cut: Mapping[int, int]) -> pb.StreamCut:
 
 
 async def release(ep: Eventproc, cut: Mapping[int, int], **changed: Any) -> Any:
-    fields: dict[str, Any] = {"subscriber": "s/g", "generation": 0, "readerGroupId": GROUP_ID}
-    request = pb.SubscriberStreamCut(**fields | {"streamCut": _cut("t", cut)} | changed)
+    usual = {"subscriber": "s/g", "generation": 0, "readerGroupId": GROUP_ID, "streamCut": _cut("t", cut)}
+    fields: dict[str, Any] = {**usual, **changed}
+    request = pb.SubscriberStreamCut(**fields)
     return (await call(ep, "updateSubscriberStreamCut")(request)).status
 
 

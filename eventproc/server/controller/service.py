@@ -118,9 +118,12 @@ class Controller:
         self._running = 0
         self._is_closing = False
         self._all_ended = anyio.Event()
+        self.rules = self._all_rules(db)
+
+    def _all_rules(self, db: Database) -> Mapping[str, Rule]:
         catalog, segments, txns = CatalogCalls(db), SegmentQueries(db), TransactionCalls(db)
         groups = GroupCalls(db)
-        self.rules: Mapping[str, Rule] = {
+        return {
             "getControllerServerList": Rule(ANYONE, self._servers),
             "createStream": Rule(UPDATE_SCOPE, catalog.create_stream),
             "updateStream": Rule(UPDATE_NAME, catalog.update_stream),
