@@ -1,4 +1,4 @@
-"""Key-value tables of Pravega's clients, which keep the state of their reader groups in them.
+"""Tables of the segment store: the Rust client's reader groups have one each, a key-value table one per partition.
 
 A table is a map of bytes to bytes, where each entry has a version. Versions grow within the table, also across keys, so
 that they order its entries: a client that knows a version reads what was written since. Conditions of a batch are
@@ -35,6 +35,13 @@ VALUE_BYTES_MAX: Final = 2**20 - KEY_BYTES_MAX
 
 PAGE_BYTES_MAX: Final = 4 * 2**20
 """Bytes of keys and values that one read returns. Higher: more memory per reply; lower: more calls for a table."""
+
+LOOKUP_BYTES_MAX: Final = 2**24 - 2**16
+"""Bytes of the entries that one look-up of keys returns. The Java client asks for 15 entries of the largest size
+together. Higher: the reply does not fit a frame, which has 16 MiB; lower: such a look-up is refused."""
+
+_REPLIED_BYTES: Final = 24
+"""What an entry takes in a reply besides its key and value."""
 
 DROP_ENTRIES: Final = 1_000
 """Entries of a deleted table that one step frees: some milliseconds under the write lock."""
@@ -163,14 +170,14 @@ def count_entries(tx: Tx, table: KeyTable) -> int:
 def get_entries(tx: Tx, table: KeyTable, keys: Sequence[bytes]) -> list[TableEntry]:
     """Return one entry per key, in the order of `keys`. One look-up each.
 
-    Raises InvalidArgument for entries of more than PAGE_BYTES_MAX together.
+    Raises InvalidArgument for entries of more than LOOKUP_BYTES_MAX together.
     """
     found, size_bytes = [], 0
     for key in keys:
         entry = _find(tx, table, key) or TableEntry(key, b"", NO_VERSION)
-        size_bytes += entry.size_bytes
-        if size_bytes > PAGE_BYTES_MAX:
-            reason = f"their entries have more than {PAGE_BYTES_MAX:,} bytes together: read fewer"
+        size_bytes += entry.size_bytes + _REPLIED_BYTES
+        if size_bytes > LOOKUP_BYTES_MAX:
+            reason = f"their entries have more than {LOOKUP_BYTES_MAX:,} bytes together: read fewer"
             raise invalid_argument("number of keys", len(keys), reason)
         found.append(entry)
     return found
@@ -226,14 +233,20 @@ def entries_since(tx: Tx, table: KeyTable, position: int, count: int) -> TableDe
     return TableDelta(tuple(entries), entries[-1].version + 1, False)
 
 
-def entries_after(tx: Tx, table: KeyTable, after: bytes, count: int) -> list[TableEntry]:
+def entries_after(
+    tx: Tx, table: KeyTable, after: bytes, count: int, *, first: bytes = b"", last: bytes = b""
+) -> list[TableEntry]:
     """Return up to `count` entries in the order of keys, beginning after the key `after`. No key is empty.
 
-    They have at most PAGE_BYTES_MAX, but there is at least one if any follows.
+    first, last: only keys from `first` to `last`, both included; empty for no bound.
+    They have at most PAGE_BYTES_MAX, but there is at least one if any follows. One index scan.
     """
+    # One lower bound: of two, SQLite seeks to the first and reads each row up to the second.
+    is_behind = after >= first
     rows = tx.execute(
-        "SELECT key, value, version FROM kentry WHERE tbl = ? AND key > ? ORDER BY key LIMIT ?",
-        (table.id, after, count),
+        f"SELECT key, value, version FROM kentry WHERE tbl = ? AND key {'>' if is_behind else '>='} ?"
+        f"{' AND key <= ?' if last else ''} ORDER BY key LIMIT ?",
+        (table.id, after if is_behind else first, *([last] if last else []), count),
     )
     return _page(rows)[0]
 

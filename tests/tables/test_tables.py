@@ -7,8 +7,11 @@ from functools import partial
 from itertools import pairwise
 from random import Random
 
+import anyio
 import pytest
+from hypothesis import given, strategies as st
 
+import eventproc
 from eventproc.store import tables
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound, VersionConflict
@@ -154,6 +157,56 @@ def _delta(tx: Tx, page: int) -> list[tuple[bytes, bytes]]:
         found += [(entry.key, entry.value) for entry in delta.entries]
     assert position <= table.tail
     return found
+
+
+KEYS = st.binary(min_size=1, max_size=3)
+BOUNDS = st.binary(max_size=3)
+
+
+@given(st.dictionaries(KEYS, st.binary(max_size=2)), BOUNDS, BOUNDS, BOUNDS, st.integers(1, 4))
+def test_pages_of_a_range_have_the_entries_that_a_dict_has(
+    twin: dict[bytes, bytes], after: bytes, first: bytes, last: bytes, count: int
+) -> None:
+    def act(tx: Tx) -> None:
+        for name in (NAME, "s/a", "s/z"):  # the neighbours have other values
+            create_table(tx, name)
+            entries = [
+                TableEntry(key, value if name == NAME else b"other", ANY_VERSION)
+                for key, value in twin.items()
+            ]
+            update_entries(tx, name, entries)
+        table, found, behind = get_table(tx, NAME), list[TableEntry](), after
+        while page := entries_after(tx, table, behind, count, first=first, last=last):
+            assert len(page) <= count
+            found += page
+            behind = page[-1].key
+        assert [(each.key, each.value) for each in found] == [
+            (key, value)
+            for key, value in sorted(twin.items())
+            if key > after and key >= first and (not last or key <= last)
+        ]
+
+    async def main() -> None:
+        async with eventproc.open_memory() as ep:
+            await ep.db.write(act)
+
+    anyio.run(main)
+
+
+async def test_a_range_is_read_without_a_look_at_the_keys_outside(db: Database) -> None:
+    """Half of the keys lie before the range, and half behind it."""
+
+    def fill(tx: Tx) -> None:
+        create_table(tx, NAME)
+        update_entries(tx, NAME, [TableEntry(b"%06d" % number, b"v", NO_VERSION) for number in range(2_000)])
+
+    def cost(tx: Tx, after: bytes, first: bytes) -> int:
+        table, last = get_table(tx, NAME), b"001001"
+        return instructions(tx, lambda: entries_after(tx, table, after, 1_000, first=first, last=last))
+
+    await db.write(fill)
+    for after, first in ((b"", b"001000"), (b"000999", b"000000"), (b"000999", b"001000")):
+        assert await db.write(partial(cost, after=after, first=first)) < 200
 
 
 @pytest.mark.parametrize("recursive", [False, True], ids=["empty scope", "recursive"])

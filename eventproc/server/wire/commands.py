@@ -463,10 +463,13 @@ class TableKeyBadVersion(RefusedSegment):
 
 @message(83)
 class ReadTableKeys(AsksOfSegment):
-    """Asks for keys; `continuation` is the last key of the page before."""
+    """Asks for keys; `continuation` is the last key of the page before. Clients of before 0.10 send a prefix."""
 
     count: I32
     continuation: Block
+    prefix: Block = b""
+    first_key: Block = b""
+    last_key: Block = b""
 
 
 @message(84)
@@ -479,10 +482,13 @@ class TableKeysRead(OfSegment):
 
 @message(85)
 class ReadTableEntries(AsksOfSegment):
-    """Asks for entries; `continuation` is the last key of the page before."""
+    """Asks for entries, as `ReadTableKeys` for keys."""
 
     count: I32
     continuation: Block
+    prefix: Block = b""
+    first_key: Block = b""
+    last_key: Block = b""
 
 
 @message(86)

@@ -106,18 +106,17 @@ async def _read(db: Database, command: c.ReadTable) -> Message:
 
 async def _read_keys(db: Database, command: c.ReadTableKeys) -> Message:
     def look(tx: Tx) -> Message:
-        found = _page(tx, command.segment, command.continuation, command.count)
+        found = _page(tx, command)
         keys = tuple([KeyVersion(each.key, each.version) for each in found])
-        return c.TableKeysRead(command.request_id, command.segment, keys, _last(found, command.continuation))
+        return c.TableKeysRead(command.request_id, command.segment, keys, _last(found))
 
     return await db.read(look)
 
 
 async def _read_entries(db: Database, command: c.ReadTableEntries) -> Message:
     def look(tx: Tx) -> Message:
-        found = _page(tx, command.segment, command.continuation, command.count)
-        after = _last(found, command.continuation)
-        return c.TableEntriesRead(command.request_id, command.segment, _entries(found), after)
+        found = _page(tx, command)
+        return c.TableEntriesRead(command.request_id, command.segment, _entries(found), _last(found))
 
     return await db.read(look)
 
@@ -138,8 +137,16 @@ async def _read_delta(db: Database, command: c.ReadTableEntriesDelta) -> Message
     return await db.read(look)
 
 
-def _page(tx: Tx, name: str, after: bytes, count: int) -> list[TableEntry]:
-    return tables.entries_after(tx, tables.get_table(tx, name), after, _count(count))
+def _page(tx: Tx, command: c.ReadTableKeys | c.ReadTableEntries) -> list[TableEntry]:
+    """Return a page of a range of keys. The Java client moves `first_key`; others send the continuation."""
+    return tables.entries_after(
+        tx,
+        tables.get_table(tx, command.segment),
+        command.continuation,
+        _count(command.count),
+        first=command.first_key,
+        last=command.last_key,
+    )
 
 
 def _count(count: int) -> int:
@@ -150,8 +157,9 @@ def _entries(found: list[TableEntry]) -> tuple[WireEntry, ...]:
     return tuple([WireEntry(each.key, each.version, each.value) for each in found])
 
 
-def _last(found: list[TableEntry], before: bytes) -> bytes:
-    return found[-1].key if found else before
+def _last(found: list[TableEntry]) -> bytes:
+    """Return the continuation after a page: empty for an empty page, which is the end for clients of before 0.10."""
+    return found[-1].key if found else b""
 
 
 ANSWERS: Final[Mapping[type[Message], Answer]] = MappingProxyType(
