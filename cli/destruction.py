@@ -37,6 +37,7 @@ COUNTED: Final[Mapping[str, str]] = {
     "stream_count": "stream",
     "group_count": "group",
     "synchronizer_count": "synchronizer",
+    "table_count": "key-value table",
     "transactions": "open transaction",
     "positions": "position",
     "checkpoints": "checkpoint",
@@ -51,7 +52,7 @@ COUNTED: Final[Mapping[str, str]] = {
 """The fields of a dry run that the question counts, in this order, each with its noun. Their size follows."""
 
 
-SELDOM: Final = frozenset({"delayed"})
+SELDOM: Final = frozenset({"table_count", "delayed"})
 """The fields that the question leaves out if there are none."""
 
 FREEING: Final = frozenset({TruncateStream.kind, DeleteStream.kind, DeleteScope.kind})

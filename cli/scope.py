@@ -101,7 +101,8 @@ def delete(
 
     async def losses(ep: Eventproc) -> Row:
         found = await ep.requests.preview(eventproc.DeleteScope(name))
-        counts = {f"{each}s": getattr(found, f"{each}_count") for each in ("stream", "group", "synchronizer")}
+        kinds = ("stream", "group", "synchronizer", "table")
+        counts = {f"{each}s": getattr(found, f"{each}_count") for each in kinds}
         if not recursive and any(counts.values()):
             raise ScopeNotEmpty(scope=name, **counts)
         return found.losses()

@@ -111,12 +111,15 @@ def delete_table(tx: Tx, name: str) -> None:
     tx.execute(f"UPDATE ktable SET name = {_DELETED_NAME} WHERE id = ?", (table.id,))
 
 
-def delete_tables_of_scope(tx: Tx, scope: str, *, limit: int = NO_LIMIT) -> int:
-    """Delete tables of a scope, at most `limit`; return how many. `drop_entries` frees their entries."""
+def delete_tables_in(tx: Tx, path: str, *, limit: int = NO_LIMIT) -> int:
+    """Delete the tables whose names begin with `path` and "/", at most `limit`; return how many.
+
+    `drop_entries` frees their entries.
+    """
     return tx.execute(
         f"UPDATE ktable SET name = {_DELETED_NAME} WHERE id IN"
         " (SELECT id FROM ktable WHERE name >= ? AND name < ? ORDER BY name LIMIT ?)",
-        (f"{scope}/", f"{scope}0", limit),
+        (f"{path}/", f"{path}0", limit),
     ).rowcount
 
 

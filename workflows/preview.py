@@ -10,6 +10,7 @@ from eventproc.store.catalog import get_stream, head_offsets, readable_size, siz
 from eventproc.store.database import Tx
 from eventproc.store.delayed_events import count_delayed
 from eventproc.store.groups import group_names
+from eventproc.store.key_value_tables import key_value_tables
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -33,7 +34,8 @@ class RequestPreview:
 
     request: the request, as it would be recorded. already_done: whether there is nothing to do.
     head, cut: where the stream begins before and after a truncation. transactions: open ones, which are aborted.
-    stream_count, group_count, synchronizer_count: what is deleted. events, bytes: what can be read of it now.
+    stream_count, group_count, synchronizer_count: what is deleted. table_count: key-value tables among it.
+    events, bytes: what can be read of it now.
     delayed: events that were not appended yet, and never will be.
     streams, groups: the names of what is deleted with a scope.
     """
@@ -48,6 +50,7 @@ class RequestPreview:
     stream_count: int | None = None
     group_count: int | None = None
     synchronizer_count: int | None = None
+    table_count: int | None = None
     events: int | None = None
     bytes: int | None = None
     delayed: int | None = None
@@ -94,6 +97,7 @@ def preview(tx: Tx, operation: Operation) -> RequestPreview:
                 stream_count=len(names),
                 group_count=len(groups),
                 synchronizer_count=len(named_objects(tx, request.scope)),
+                table_count=len(key_value_tables(tx, request.scope)),
                 events=sum(each.events for each in sizes),
                 bytes=sum(each.bytes for each in sizes),
                 delayed=sum(count_delayed(tx, each.stream_id) for each in streams),

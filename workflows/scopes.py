@@ -1,9 +1,9 @@
-"""Scopes: create one, delete an empty one, or delete one with its groups, streams and named states.
+"""Scopes: create one, delete an empty one, or delete one with its groups, streams, tables and named states.
 
 The recursive deletion is the only workflow here with several transactions. The first sets the scope to DELETING, which
-refuses new streams and groups. Each further one deletes a group or state, or seals and deletes a stream. The last one
-removes the scope, with the outcome. Groups are deleted first, so that no reader reads streams that are being deleted.
-If a process dies in between, the scope stays in DELETING, and a second run continues from there.
+refuses new streams and groups. Each further one deletes a group, state or table, or seals and deletes a stream. The
+last one removes the scope, with the outcome. Groups are deleted first, so that no reader reads streams that are being
+deleted. If a process dies in between, the scope stays in DELETING, and a second run continues from there.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, delete_group, group_names
+from eventproc.store.key_value_tables import KEY_VALUE_TABLE, delete_key_value_table, key_value_tables
 from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
 from eventproc.store.records import count_keys, create, delete, find, replace
 from eventproc.store.replicated import SYNCHRONIZER, delete_named, named_objects
-from eventproc.store.tables import delete_tables_of_scope
+from eventproc.store.tables import delete_tables_in
 from eventproc.workflows import delete_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
 
@@ -52,7 +53,7 @@ def create_scope(tx: Tx, name: str) -> Scope:
 
 
 def delete_empty_scope(tx: Tx, name: str) -> None:
-    """Remove a scope without streams and groups.
+    """Remove a scope without streams, groups and what else has a name in it.
 
     Raises InvalidArgument, NotFound, ScopeNotEmpty, and IllegalTransition while a request deletes it.
     """
@@ -66,11 +67,17 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
     groups = count_keys(tx, GROUP, prefix=prefix)
     objects = count_keys(tx, SYNCHRONIZER, prefix=prefix)
     schedules = count_keys(tx, SCHEDULE, prefix=prefix)
-    if streams or groups or objects or schedules:
+    tables = count_keys(tx, KEY_VALUE_TABLE, prefix=prefix)
+    if streams or groups or objects or schedules or tables:
         raise ScopeNotEmpty(
-            scope=name, streams=streams, groups=groups, synchronizers=objects, schedules=schedules
+            scope=name,
+            streams=streams,
+            groups=groups,
+            synchronizers=objects,
+            schedules=schedules,
+            tables=tables,
         )
-    delete_tables_of_scope(tx, name)
+    delete_tables_in(tx, name)
     delete(tx, SCOPE, found)
     tx.wake(SCOPES)
 
@@ -100,7 +107,10 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     if schedules := schedule_names(tx, request.scope, ListPage(limit=1)):
         delete_schedule(tx, schedules[0])
         return False
-    if delete_tables_of_scope(tx, request.scope, limit=TABLES_A_STEP):
+    if tables := key_value_tables(tx, request.scope, ListPage(limit=1)):
+        delete_key_value_table(tx, tables[0])
+        return False
+    if delete_tables_in(tx, request.scope, limit=TABLES_A_STEP):
         return False
     if not (names := stream_names(tx, request.scope, limit=1)):
         delete(tx, SCOPE, scope)

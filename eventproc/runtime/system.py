@@ -330,13 +330,14 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
 
         Args:
             name: the scope's name.
-            recursive: delete its reader groups, synchronizers, schedules and streams first. Default: an empty
-                scope only.
+            recursive: delete its reader groups, synchronizers, schedules, key-value tables and streams first. Default:
+                an empty scope only.
             options: for a recursive delete: see `RequestOptions`.
 
         Raises:
             NotFound: no such scope.
-            ScopeNotEmpty: the scope has streams, reader groups, synchronizers or schedules, and `recursive` is False.
+            ScopeNotEmpty: the scope has streams, reader groups, synchronizers, schedules or key-value tables, and
+                `recursive` is False.
             IllegalTransition: the scope is being deleted.
             InvalidArgument: an id is given without `recursive`, or an argument is not valid.
             StillPending: the wait ended first; the deletion goes on.

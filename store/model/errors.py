@@ -314,7 +314,7 @@ class IllegalTransition(Rejected):
 
 @error
 class ScopeNotEmpty(Rejected):
-    """A scope to be deleted still has streams, reader groups, synchronizers or schedules.
+    """A scope to be deleted still has streams, reader groups, synchronizers, schedules or key-value tables.
 
     Delete them first, or delete the scope with `recursive=True`.
     """
@@ -324,6 +324,7 @@ class ScopeNotEmpty(Rejected):
     groups: int
     synchronizers: int = 0
     schedules: int = 0
+    tables: int = 0
 
     @property
     def contents(self) -> str:
@@ -331,6 +332,7 @@ class ScopeNotEmpty(Rejected):
         found = [counted(self.streams, "stream"), counted(self.groups, "group")]
         found += [counted(self.synchronizers, "synchronizer")] if self.synchronizers else []
         found += [counted(self.schedules, "schedule")] if self.schedules else []
+        found += [counted(self.tables, "key-value table")] if self.tables else []
         return f"{', '.join(found[:-1])} and {found[-1]}"
 
     def __str__(self) -> str:

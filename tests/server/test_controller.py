@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio.lowlevel
+import attrs
 import pytest
 from grpclib.const import Status
 from hypothesis import given, strategies as st
@@ -29,14 +30,17 @@ from eventproc.server.controller.service import SERVICE, status_of
 from eventproc.server.writable_streams import WRITER_SEGMENTS_MAX
 from eventproc.store.access.permissions import Grant, Permission
 from eventproc.store.access.users import User
-from eventproc.store.database import Database
+from eventproc.store.catalog import SCOPE, get_scope
+from eventproc.store.database import Database, Tx
 from eventproc.store.model import list_pages
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound, StreamSealed
 from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig
+from eventproc.store.model.states import ScopeState
+from eventproc.store.records import replace
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
-from eventproc.workflows.requests import AnyRequest, UpdateStream
+from eventproc.workflows.requests import AnyRequest, DeleteScope, UpdateStream
 from tests.server.controller_calls import call, controller_of
 from tests.support.child_process import REPOSITORY
 
@@ -305,6 +309,23 @@ async def test_scopes_are_listed_in_full_pages_of_those_that_the_caller_may_read
                 request = pb.ScopesRequest(continuationToken=page.continuationToken)
             assert pages == expected
             assert page.HasField("continuationToken")
+
+
+async def test_a_key_value_table_in_a_scope_that_is_being_deleted_is_to_be_tried_again() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+
+        def begin_to_delete(tx: Tx) -> None:
+            scope = get_scope(tx, "s")
+            replace(tx, SCOPE, scope, attrs.evolve(scope.value, state=ScopeState.DELETING))
+
+        await ep.db.write(begin_to_delete)
+        config = pb.KeyValueTableConfig(scope="s", kvtName="t", partitionCount=1, primaryKeyLength=1)
+        created = await call(ep, "createKeyValueTable")(config)
+        assert created.status == pb.CreateKeyValueTableStatus.FAILURE
+        await run_request(ep.db, DeleteScope("s"))
+        created = await call(ep, "createKeyValueTable")(config)
+        assert created.status == pb.CreateKeyValueTableStatus.SCOPE_NOT_FOUND
 
 
 def test_transaction_ids_are_those_that_the_client_can_use() -> None:

@@ -330,8 +330,10 @@ class Authority:
         expires_ms = self._clock.wall_ms() + TOKEN_LIFE_MS
         return signer.sign(Delegation(caller.name, resource, permission, expires_ms))
 
-    def verify_token(self, token: str, permission: Permission, resource: str) -> Delegation | None:
+    def verify_token(self, token: str, permission: Permission, *resources: str) -> Delegation | None:
         """Return what allows a command of the segment store; None if no authentication is required.
+
+        resources: the token must be for one of them.
 
         Raises TokenRefused; TokenExpired if another token helps.
         """
@@ -346,7 +348,7 @@ class Authority:
             if len(self._decoded) >= DECODED_MAX:
                 self._decoded.clear()
             self._decoded[token] = found
-        if found.resource != resource or not found.permission.includes(permission):
+        if found.resource not in resources or not found.permission.includes(permission):
             raise TokenRefused(f"the token of user {_shown(found.user)} does not give {permission} on this")
         if not self._has_time(found):
             raise TokenExpired(f"the token of user {found.user} has expired")

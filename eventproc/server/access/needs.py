@@ -9,6 +9,7 @@ import attrs
 
 from eventproc.server.access.authority import Caller
 from eventproc.store.access.permissions import EVERYTHING, Permission
+from eventproc.store.key_value_tables import permitted_names
 
 GROUP_LOG_PREFIX: Final = "_RG"
 """What the name of a reader group follows in the name of the log in which its readers agree."""
@@ -35,6 +36,8 @@ class Place(StrEnum):
     """The scope that the call names; the server if it names none."""
     NAME = "name"
     """The stream, the reader group or the table that the call names."""
+    SEGMENT = "segment"
+    """As NAME, or the key-value table that has the segments of the name that the call names."""
 
 
 @attrs.frozen
@@ -61,7 +64,7 @@ class Need:
                 return f"{self.permission} on *"
             case Place.SCOPE:
                 return f"{self.permission} on the scope, or on * if the call names none"
-            case Place.NAME:
+            case Place.NAME | Place.SEGMENT:
                 return f"{self.permission} on scope/name"
 
     def verify(self, caller: Caller, scope: str = "", name: str = "") -> None:
@@ -77,6 +80,10 @@ class Need:
                 caller.verify(self.permission, scope or EVERYTHING)
             case Place.NAME:
                 caller.verify(self.permission, f"{scope}/{name}")
+            case Place.SEGMENT:
+                names = permitted_names(f"{scope}/{name}")
+                allowed = next((each for each in names if caller.may(self.permission, each)), names[0])
+                caller.verify(self.permission, allowed)
 
 
 ANYONE: Final = Need(Permission.READ, Place.ANYONE)
@@ -86,4 +93,5 @@ UPDATE_SERVER: Final = Need(Permission.READ_UPDATE, Place.SERVER)
 READ_SCOPE: Final = Need(Permission.READ, Place.SCOPE)
 UPDATE_SCOPE: Final = Need(Permission.READ_UPDATE, Place.SCOPE)
 READ_NAME: Final = Need(Permission.READ, Place.NAME)
+READ_SEGMENT: Final = Need(Permission.READ, Place.SEGMENT)
 UPDATE_NAME: Final = Need(Permission.READ_UPDATE, Place.NAME)

@@ -33,6 +33,7 @@ from eventproc.server.access.needs import (
     ANYONE,
     READ_NAME,
     READ_SCOPE,
+    READ_SEGMENT,
     READ_SERVER,
     UPDATE_NAME,
     UPDATE_SCOPE,
@@ -44,6 +45,7 @@ from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.controller.conversions import name_of, target_of
 from eventproc.server.controller.group_calls import GroupCalls
+from eventproc.server.controller.key_value_table_calls import KeyValueTableCalls
 from eventproc.server.controller.segment_queries import SegmentQueries
 from eventproc.server.controller.transaction_calls import TransactionCalls
 from eventproc.server.wire.greeting import greets
@@ -123,6 +125,7 @@ class Controller:
     def _all_rules(self, db: Database) -> Mapping[str, Rule]:
         catalog, segments, txns = CatalogCalls(db), SegmentQueries(db), TransactionCalls(db)
         groups = GroupCalls(db)
+        tables = KeyValueTableCalls(db)
         return {
             "getControllerServerList": Rule(ANYONE, self._servers),
             "createStream": Rule(UPDATE_SCOPE, catalog.create_stream),
@@ -138,7 +141,7 @@ class Controller:
             "getSegmentsBetween": Rule(READ_NAME, segments.between),
             "scale": Rule(UPDATE_NAME, catalog.scale),
             "checkScale": Rule(READ_NAME, catalog.check_scale),
-            "getURI": Rule(READ_NAME, self._locate),
+            "getURI": Rule(READ_SEGMENT, self._locate),
             "isSegmentValid": Rule(READ_NAME, segments.is_active),
             "isStreamCutValid": Rule(READ_NAME, segments.is_cut),
             "createTransaction": Rule(UPDATE_NAME, txns.begin),
@@ -157,11 +160,11 @@ class Controller:
             "getDelegationToken": Rule(READ_NAME, self._token),
             "removeWriter": Rule(UPDATE_NAME, self._forget_writer),
             "noteTimestampFromWriter": Rule(UPDATE_NAME, None),
-            "createKeyValueTable": Rule(UPDATE_SCOPE, None),
-            "getCurrentSegmentsKeyValueTable": Rule(READ_NAME, None),
-            "listKeyValueTablesInScope": Rule(READ_SCOPE, None),
-            "getKeyValueTableConfiguration": Rule(READ_NAME, None),
-            "deleteKeyValueTable": Rule(UPDATE_SCOPE, None),
+            "createKeyValueTable": Rule(UPDATE_SCOPE, tables.create),
+            "getCurrentSegmentsKeyValueTable": Rule(READ_NAME, tables.segments),
+            "listKeyValueTablesInScope": Rule(READ_SCOPE, tables.list),
+            "getKeyValueTableConfiguration": Rule(READ_NAME, tables.configuration),
+            "deleteKeyValueTable": Rule(UPDATE_SCOPE, tables.delete),
             "listSubscribers": Rule(READ_NAME, groups.subscribers),
             "updateSubscriberStreamCut": Rule(READ_NAME, groups.release, with_caller=True),
             "createReaderGroup": Rule(UPDATE_SCOPE, groups.create, with_caller=True),

@@ -12,7 +12,9 @@ import attrs
 from eventproc.server.access.needs import owner_of
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import Message
+from eventproc.server.wire.table_commands import ANSWERS
 from eventproc.store.access.permissions import EVERYTHING, Permission
+from eventproc.store.key_value_tables import permitted_names
 
 READS: Final[frozenset[type[Message]]] = frozenset(
     {
@@ -41,11 +43,11 @@ _SEGMENT_FIELDS: Final = ("segment", "parent", "target")
 
 @attrs.frozen
 class CommandNeed:
-    """What allows a command: the token of this writer, or its own token with a permission on a resource."""
+    """What allows a command: the token of this writer, or its own token with a permission on one of the resources."""
 
     request_id: int
     permission: Permission
-    resource: str
+    resources: tuple[str, ...]
     token: str
     writer: bytes | None = None
 
@@ -61,11 +63,12 @@ def need_of(command: Message) -> CommandNeed | None:
     fields = cast("Any", command)
     request_id = getattr(command, "request_id", 0)
     if kind in OF_WRITERS:
-        return CommandNeed(request_id, Permission.READ_UPDATE, "", "", fields.writer)
+        return CommandNeed(request_id, Permission.READ_UPDATE, (), "", fields.writer)
     permission = Permission.READ if kind in READS else Permission.READ_UPDATE
     segment = segment_of(command)
     resource = EVERYTHING if segment is None else resource_of(segment)
-    return CommandNeed(request_id, permission, resource, getattr(command, "token", ""))
+    resources = permitted_names(resource) if kind in ANSWERS else (resource,)
+    return CommandNeed(request_id, permission, resources, getattr(command, "token", ""))
 
 
 def segment_of(command: Message) -> str | None:

@@ -191,7 +191,7 @@ class WireConnection:
                 raise ConnectionOver("the token of a writer has expired, or does not hold any more")
             return None
         try:
-            found = self._authority.verify_token(need.token, need.permission, need.resource)
+            found = self._authority.verify_token(need.token, need.permission, *need.resources)
         except TokenRefused as why:
             LOG.log(
                 logging.INFO if isinstance(why, TokenExpired) else logging.WARNING,

@@ -11,6 +11,7 @@ from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import KeyVersion, Message, WireEntry
 from eventproc.store import tables
 from eventproc.store.database import Database, Tx
+from eventproc.store.key_value_tables import table_of_partition
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound, VersionConflict
 from eventproc.store.tables import TableEntry
@@ -34,6 +35,9 @@ async def _create(db: Database, command: c.CreateTableSegment) -> Message:
 async def _delete(db: Database, command: c.DeleteTableSegment) -> Message:
     def delete(tx: Tx) -> bool:
         table = tables.get_table(tx, command.segment)
+        if (owner := table_of_partition(tx, command.segment)) is not None:
+            reason = f"it is a partition of the key-value table {owner.name}: delete that with the controller"
+            raise invalid_argument("table", command.segment, reason)
         if command.must_be_empty and tables.entries_after(tx, table, b"", 1):
             return False
         tables.delete_table(tx, command.segment)

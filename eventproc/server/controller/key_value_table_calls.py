@@ -1,0 +1,106 @@
+"""The controller's calls on key-value tables of the Java client: create, list, show, delete."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.controller.catalog_calls import PAGE_LENGTH
+from eventproc.server.controller.conversions import segment_ranges
+from eventproc.store.database import Database
+from eventproc.store.key_value_tables import (
+    KeyValueTable,
+    create_key_value_table,
+    delete_key_value_table,
+    find_key_value_table,
+    get_key_value_table,
+    key_value_tables,
+)
+from eventproc.store.model.argument_checks import check_int
+from eventproc.store.model.epochs import Segment
+from eventproc.store.model.errors import IllegalTransition, InvalidArgument, NotFound
+from eventproc.store.model.ids import segment_id
+from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.ranges import initial_ranges
+
+
+class KeyValueTableCalls:
+    """Answers calls on key-value tables. db: the open database."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    async def create(self, request: pb.KeyValueTableConfig) -> pb.CreateKeyValueTableStatus:
+        """Create a table; EXISTS is decided in the transaction that would create it. A size of rollover has no meaning.
+
+        Raises InvalidArgument for numbers that are not possible, and AlreadyExists if a reader group has the name of a
+        partition.
+        """
+        status, name = pb.CreateKeyValueTableStatus, f"{request.scope}/{request.kvtName}"
+        try:
+            StreamName.parse(name)
+        except InvalidArgument:
+            return status(status=status.INVALID_TABLE_NAME)
+        check_int("size of a rollover", request.rolloverSizeBytes, least=0, unit="bytes")
+        asked = KeyValueTable(
+            name=name,
+            partitions=request.partitionCount,
+            primary_key_length=request.primaryKeyLength,
+            secondary_key_length=request.secondaryKeyLength,
+        )
+        try:
+            is_new = await self.db.write(partial(create_key_value_table, asked=asked))
+        except NotFound:
+            return status(status=status.SCOPE_NOT_FOUND)
+        except IllegalTransition:  # the scope is being deleted; the client tries again
+            return status(status=status.FAILURE)
+        return status(status=status.SUCCESS if is_new else status.TABLE_EXISTS)
+
+    async def segments(self, request: pb.KeyValueTableInfo) -> pb.SegmentRanges:
+        """Return the partitions, each with its range of hashes of primary keys. Raises NotFound."""
+        found = await self.db.read(partial(get_key_value_table, name=name_of_table(request)))
+        ranges = enumerate(initial_ranges(found.partitions))
+        return segment_ranges(found.name, [Segment(segment_id(number, 0), each) for number, each in ranges])
+
+    async def list(self, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
+        """Return a page of a scope's tables. The client asks until a page is empty."""
+        reply, scope, after = pb.KVTablesInScopeResponse, request.scope.scope, request.continuationToken.token
+        look = partial(key_value_tables, scope=scope, page=ListPage(after=after, limit=PAGE_LENGTH))
+        try:
+            names = await self.db.read(look)
+        except NotFound:
+            return reply(status=reply.SCOPE_NOT_FOUND, continuationToken=pb.ContinuationToken())
+        found = [pb.KeyValueTableInfo(scope=scope, kvtName=each.partition("/")[2]) for each in names]
+        token = pb.ContinuationToken(token=names[-1] if names else after)
+        return reply(kvtables=found, continuationToken=token)
+
+    async def configuration(self, request: pb.KeyValueTableInfo) -> pb.KeyValueTableConfigResponse:
+        """Return what a table was created with."""
+        reply = pb.KeyValueTableConfigResponse
+        found = await self.db.read(partial(find_key_value_table, name=name_of_table(request)))
+        if found is None:
+            return reply(status=reply.TABLE_NOT_FOUND)
+        return reply(
+            config=pb.KeyValueTableConfig(
+                scope=request.scope,
+                kvtName=request.kvtName,
+                partitionCount=found.partitions,
+                primaryKeyLength=found.primary_key_length,
+                secondaryKeyLength=found.secondary_key_length,
+            )
+        )
+
+    async def delete(self, request: pb.KeyValueTableInfo) -> pb.DeleteKVTableStatus:
+        """Delete a table with its entries."""
+        status = pb.DeleteKVTableStatus
+        try:
+            await self.db.write(partial(delete_key_value_table, name=name_of_table(request)))
+        except NotFound:
+            return status(status=status.TABLE_NOT_FOUND)
+        return status()
+
+
+def name_of_table(info: pb.KeyValueTableInfo) -> str:
+    """Return "scope/table"."""
+    return f"{info.scope}/{info.kvtName}"
