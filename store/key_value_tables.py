@@ -17,8 +17,8 @@ from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.names import StreamName
-from eventproc.store.records import RecordKind, create, delete, find, get
-from eventproc.store.tables import KEY_BYTES_MAX, create_table, delete_tables_in
+from eventproc.store.records import RecordKind, create, delete, find, get, keys
+from eventproc.store.tables import KEY_BYTES_MAX, create_table, delete_tables_in, table_names_in
 
 PARTITIONS_MAX: Final = 256
 """Partitions of a table. All are made in one transaction, which takes some milliseconds of the write lock. They do not
@@ -112,6 +112,16 @@ def table_of_partition(tx: Tx, segment: str) -> KeyValueTable | None:
     name, suffix, _ = segment.rpartition(f"{SUFFIX}/")
     found = find_key_value_table(tx, name) if suffix else None
     return found if found is not None and segment in found.segments else None
+
+
+def missing_partitions(tx: Tx) -> dict[str, list[str]]:
+    """Return the partitions that do not exist, by the names of their tables. For checks. One query for each table."""
+    missing: dict[str, list[str]] = {}
+    for name in keys(tx, KEY_VALUE_TABLE):
+        found = table_names_in(tx, name + SUFFIX)
+        lost = [each for each in get_key_value_table(tx, name).segments if each not in found]
+        missing |= {name: lost} if lost else {}
+    return missing
 
 
 def permitted_names(name: str) -> tuple[str, ...]:

@@ -164,6 +164,12 @@ def get_table(tx: Tx, name: str) -> KeyTable:
     return KeyTable(*row)
 
 
+def table_names_in(tx: Tx, path: str) -> set[str]:
+    """Return the names of the tables that begin with `path` and "/"."""
+    rows = tx.execute("SELECT name FROM ktable WHERE name >= ? AND name < ?", (f"{path}/", f"{path}0"))
+    return {row[0] for row in rows}
+
+
 def count_entries(tx: Tx, table: KeyTable) -> int:
     """Return the number of keys."""
     count: int = tx.execute("SELECT count(*) FROM kentry WHERE tbl = ?", (table.id,)).fetchone()[0]

@@ -12,6 +12,7 @@ from eventproc.store.client_logs import CLIENT_SEGMENT, list_client_logs
 from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import LatestBlob, all_extents, extent_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
+from eventproc.store.key_value_tables import missing_partitions
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import EventprocError
@@ -44,7 +45,7 @@ def stream_violations(tx: Tx, name: str) -> Iterator[str]:
 
 
 def catalog_violations(tx: Tx) -> Iterator[str]:
-    """Yield a line for each invariant of replicated logs, of tags, and of leftovers of streams that does not hold."""
+    """Yield a line for each invariant that does not hold: of logs, key-value tables, tags, and leftovers of streams."""
     streams = [get(tx, STREAM, name).value for name in keys(tx, STREAM)]
     known = {stream.stream_id for stream in streams}
     for log in list_logs(tx):
@@ -53,6 +54,8 @@ def catalog_violations(tx: Tx) -> Iterator[str]:
     for name, log_id in list_client_logs(tx).items():
         known.add(log_id)
         yield from _of_client_log(tx, name, log_id)
+    for name, lost in missing_partitions(tx).items():
+        yield f"the key-value table {name} has no partition {', '.join(lost)}"
     indexed = tx.execute("SELECT stream, tag FROM stream_tag ORDER BY stream, tag").fetchall()
     tagged = [(stream.name, tag) for stream in streams for tag in stream.config.tags]
     if indexed != tagged:

@@ -14,6 +14,8 @@ from hypothesis import given, strategies as st
 import eventproc
 from eventproc.store import tables
 from eventproc.store.database import Database, Tx
+from eventproc.store.inspection.streams import catalog_violations
+from eventproc.store.key_value_tables import KeyValueTable, create_key_value_table, delete_key_value_table
 from eventproc.store.model.errors import InvalidArgument, NotFound, VersionConflict
 from eventproc.store.tables import (
     ANY_VERSION,
@@ -31,6 +33,7 @@ from eventproc.store.tables import (
 )
 from eventproc.workflows import scopes
 from eventproc.workflows.requests import DeleteScope
+from eventproc.workflows.scopes import create_scope
 from eventproc.workflows.sweeps import drop_tables
 from tests.support.sqlite import sqlite_of
 from tests.workflows.support import open_life
@@ -157,6 +160,23 @@ def _delta(tx: Tx, page: int) -> list[tuple[bytes, bytes]]:
         found += [(entry.key, entry.value) for entry in delta.entries]
     assert position <= table.tail
     return found
+
+
+async def test_a_key_value_table_that_lost_a_partition_is_found_by_the_checks(db: Database) -> None:
+    table = KeyValueTable(name="s/t", partitions=3, primary_key_length=2, secondary_key_length=0)
+
+    def make(tx: Tx) -> None:
+        create_scope(tx, "s")
+        assert create_key_value_table(tx, table)
+        assert not create_key_value_table(tx, table)
+
+    await db.write(make)
+    assert await db.read(lambda tx: list(catalog_violations(tx))) == []
+    await db.write(partial(delete_table, name=table.segments[1]))
+    (line,) = await db.read(lambda tx: list(catalog_violations(tx)))
+    assert line == "the key-value table s/t has no partition s/t_kvtable/1.#epoch.0"
+    await db.write(partial(delete_key_value_table, name="s/t"))
+    assert await db.read(lambda tx: list(catalog_violations(tx))) == []
 
 
 KEYS = st.binary(min_size=1, max_size=3)
