@@ -1,0 +1,133 @@
+"""Marks of time: what writers say about the time of their events, and the marks of a stream that follow from it.
+
+A writer *notes* a time: all events that it writes from now on are not older. A *mark* of the stream combines the notes of
+all live writers: behind the cut of the mark, no event of theirs is older than `lower`; before it, none noted a time
+after `upper`. A reader compares its position with the cuts of marks, and so learns how far time has come.
+
+What must be true: along the marks of a stream `lower` grows, `upper` never falls, and no cut is earlier than the one
+before in any part of the key space. So the window of a position never goes back while the position does not.
+A mark needs no history: it holds the ranges of its segments, whose epochs may have been dropped.
+
+Source: reference pravega.md 6.7. Two intended differences: `upper` is the highest time that any writer noted so far,
+instead of a live one, and so it never falls; and a writer whose last note is old is gone, whatever it said in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from functools import reduce
+from typing import Final
+
+import attrs
+
+from eventproc.store.model.cuts import DividedCut
+
+WRITER_SILENT_MS: Final = 60_000
+"""How long a writer counts that notes nothing, in ms. Pravega's clients note the time every 5 s if that is automatic.
+Higher: a writer that died holds the time of its stream up for longer. Lower: one that is slow is left out, so that its
+events may be older than `lower`."""
+
+WRITERS_MAX: Final = 1_000
+"""Writers of a stream whose notes are kept, of 0.1 kB for each segment; of more, the longest silent ones count as gone.
+Higher: each note rewrites more; lower: streams with many writers have times that are too late."""
+
+
+@attrs.frozen
+class WriterNote:
+    """The last note of a writer: the time, the writer's position, and when it was noted, in wall ms."""
+
+    time: int
+    position: DividedCut
+    noted_ms: int
+
+
+class NoteVerdict(StrEnum):
+    """What becomes of a note."""
+
+    ACCEPTED = "accepted"
+    TIME_BACK = "time_back"
+    """Its time is before that of the writer's last note."""
+    POSITION_BACK = "position_back"
+    """Its position is before that of the writer's last note in some part of the key space, or is none of the stream."""
+
+
+def judge_note(last: WriterNote | None, note: WriterNote) -> NoteVerdict:
+    """Return whether a note may follow the writer's last one. Equal times and positions may be noted again."""
+    if last is None:
+        return NoteVerdict.ACCEPTED
+    if note.time < last.time:
+        return NoteVerdict.TIME_BACK
+    return NoteVerdict.ACCEPTED if note.position.reaches(last.position) else NoteVerdict.POSITION_BACK
+
+
+def live_notes(notes: Mapping[str, WriterNote], now_ms: int) -> dict[str, WriterNote]:
+    """Return the notes of the writers that count, the longest silent one first."""
+    by_age = sorted(notes.items(), key=lambda each: each[1].noted_ms)
+    return {name: note for name, note in by_age[-WRITERS_MAX:] if now_ms - note.noted_ms < WRITER_SILENT_MS}
+
+
+@attrs.frozen
+class TimeMark:
+    """A mark: times in ms, and the cut before which all notes were made. No segment of the cut has offset -1."""
+
+    lower: int
+    upper: int
+    cut: DividedCut
+
+
+def next_mark(last: TimeMark | None, notes: Iterable[WriterNote], highest: int) -> TimeMark | None:
+    """Return the mark that follows from the notes of live writers; None if the lowest time has not grown.
+
+    highest: the highest time that was ever noted on the stream.
+    """
+    counting = list(notes)
+    lower = min((note.time for note in counting), default=None)
+    if lower is None or (last is not None and lower <= last.lower):
+        return None
+    cuts = [note.position for note in counting] + ([] if last is None else [last.cut])
+    return TimeMark(lower=lower, upper=highest, cut=reduce(DividedCut.later, cuts))
+
+
+@attrs.frozen
+class TimeWindow:
+    """Between which times of its writers a reader stands, in ms; see `GroupReader.time_window`.
+
+    lower: no writer will write an event behind this position that is older, as far as the writers said. None: unknown,
+    because no mark was passed. upper: no writer has noted a later time before this position. None: unknown, because the
+    position is behind all marks.
+    """
+
+    lower: int | None
+    upper: int | None
+
+
+UNKNOWN: Final = TimeWindow(None, None)
+"""The window in a stream without marks."""
+
+
+def widest(windows: Iterable[TimeWindow]) -> TimeWindow:
+    """Return the window of several streams: the lowest `lower` and the highest `upper`, unknown where one is."""
+    lowers, uppers = list[int | None](), list[int | None]()
+    for each in windows:
+        lowers.append(each.lower)
+        uppers.append(each.upper)
+    return TimeWindow(
+        lower=None if None in lowers else min(filter(_known, lowers), default=None),
+        upper=None if None in uppers else max(filter(_known, uppers), default=None),
+    )
+
+
+def first_not_passed(position: DividedCut, numbers: range, mark_at: Callable[[int], TimeMark]) -> int:
+    """Return the number of the first mark that a position has not passed; the end of `numbers` if it has passed all.
+
+    A position has passed a mark if it is before the mark's cut in no part of the key space.
+    Cost: O(log n) calls of `mark_at`.
+    """
+    at = bisect_left(numbers, True, key=lambda number: not position.reaches(mark_at(number).cut))
+    return numbers.start + at
+
+
+def _known(time: int | None) -> bool:
+    return time is not None
