@@ -31,6 +31,7 @@ from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.owner_watch import OWNER_WATCH, working
 from eventproc.cluster.sweeper import sweep
+from eventproc.cluster.time_marks import write_marks
 from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.instances import PeerHeartbeat, PeerLock
@@ -165,6 +166,7 @@ async def _serve(
             tasks.start_soon(sweep_dead_instances, db, owner)
             tasks.start_soon(watch_leases, db, owner)
             tasks.start_soon(_deliver_delayed, db, owner)
+            tasks.start_soon(write_marks, db, owner)
     except* Exception:
         await _verify_owner(db, owner)
         raise

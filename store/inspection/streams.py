@@ -13,6 +13,7 @@ from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import LatestBlob, all_extents, extent_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.key_value_tables import missing_partitions
+from eventproc.store.marks import mark_violations
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import EventprocError
@@ -45,7 +46,7 @@ def stream_violations(tx: Tx, name: str) -> Iterator[str]:
 
 
 def catalog_violations(tx: Tx) -> Iterator[str]:
-    """Yield a line for each invariant that does not hold: of logs, key-value tables, tags, and leftovers of streams."""
+    """Yield a line for each invariant that does not hold: of logs, key-value tables, marks, tags, and leftovers."""
     streams = [get(tx, STREAM, name).value for name in keys(tx, STREAM)]
     known = {stream.stream_id for stream in streams}
     for log in list_logs(tx):
@@ -56,6 +57,7 @@ def catalog_violations(tx: Tx) -> Iterator[str]:
         yield from _of_client_log(tx, name, log_id)
     for name, lost in missing_partitions(tx).items():
         yield f"the key-value table {name} has no partition {', '.join(lost)}"
+    yield from mark_violations(tx)
     indexed = tx.execute("SELECT stream, tag FROM stream_tag ORDER BY stream, tag").fetchall()
     tagged = [(stream.name, tag) for stream in streams for tag in stream.config.tags]
     if indexed != tagged:

@@ -10,17 +10,15 @@ import attrs
 from eventproc.server.access.authority import Caller
 from eventproc.store.access.permissions import EVERYTHING, Permission
 from eventproc.store.key_value_tables import permitted_names
+from eventproc.store.marks import MARK_PREFIX
 
 GROUP_LOG_PREFIX: Final = "_RG"
 """What the name of a reader group follows in the name of the log in which its readers agree."""
 
-MARK_LOG_PREFIX: Final = "_MARK"
-"""What the name of a stream follows in the name of the log with its marks of time."""
-
 
 def owner_of(local: str) -> str:
     """Return the name, within its scope, on which a caller needs rights: of a log of clients, that of its owner."""
-    prefixes = (GROUP_LOG_PREFIX, MARK_LOG_PREFIX)
+    prefixes = (GROUP_LOG_PREFIX, MARK_PREFIX)
     return next((local.removeprefix(each) for each in prefixes if local.startswith(each)), local)
 
 

@@ -46,6 +46,7 @@ from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.controller.conversions import name_of, target_of
 from eventproc.server.controller.group_calls import GroupCalls
 from eventproc.server.controller.key_value_table_calls import KeyValueTableCalls
+from eventproc.server.controller.mark_calls import MarkCalls
 from eventproc.server.controller.segment_queries import SegmentQueries
 from eventproc.server.controller.transaction_calls import TransactionCalls
 from eventproc.server.wire.greeting import greets
@@ -124,7 +125,7 @@ class Controller:
 
     def _all_rules(self, db: Database) -> Mapping[str, Rule]:
         catalog, segments, txns = CatalogCalls(db), SegmentQueries(db), TransactionCalls(db)
-        groups = GroupCalls(db)
+        groups, marks = GroupCalls(db), MarkCalls(db)
         tables = KeyValueTableCalls(db)
         return {
             "getControllerServerList": Rule(ANYONE, self._servers),
@@ -158,8 +159,8 @@ class Controller:
             "deleteScope": Rule(UPDATE_SERVER, catalog.delete_scope),
             "deleteScopeRecursive": Rule(UPDATE_SERVER, catalog.delete_scope_recursive),
             "getDelegationToken": Rule(READ_NAME, self._token),
-            "removeWriter": Rule(UPDATE_NAME, self._forget_writer),
-            "noteTimestampFromWriter": Rule(UPDATE_NAME, None),
+            "removeWriter": Rule(UPDATE_NAME, marks.remove_writer),
+            "noteTimestampFromWriter": Rule(UPDATE_NAME, marks.note),
             "createKeyValueTable": Rule(UPDATE_SCOPE, tables.create),
             "getCurrentSegmentsKeyValueTable": Rule(READ_NAME, tables.segments),
             "listKeyValueTablesInScope": Rule(READ_SCOPE, tables.list),
@@ -277,10 +278,6 @@ class Controller:
     async def _token(self, _: pb.StreamInfo) -> pb.DelegationToken:
         """Return an empty reply, which gets its token as others do."""
         return pb.DelegationToken()
-
-    async def _forget_writer(self, _: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
-        """Do nothing: the numbers of silent writers are dropped in the background."""
-        return pb.RemoveWriterResponse()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import attrs
 
@@ -18,8 +19,9 @@ from eventproc.server.wire.commands import NO_EVENT_NUMBER, NO_VALUE, REPLACE_IF
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, head_offsets
-from eventproc.store.client_logs import find_client_log, truncate_client_log
+from eventproc.store.client_logs import CLIENT_SEGMENT, find_client_log, truncate_client_log
 from eventproc.store.database import Database, Tx
+from eventproc.store.marks import is_unmarked, marked_stream
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
 from eventproc.store.model.ids import format_segment
@@ -37,6 +39,8 @@ from eventproc.store.transactions import get_txn, last_staged_sequence, stage
 from eventproc.store.transactions.staging import flush_staging, staged_totals
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.requests import TruncateStream
+
+_EMPTY: Final = WireState(0, 0, sealed=False, is_bytes=False)
 
 
 @attrs.define
@@ -76,6 +80,8 @@ def find_stream_id(tx: Tx, target: WireSegment) -> int:
 def find_writable_stream_id(tx: Tx, target: WireSegment) -> int:
     """Return the id as `find_stream_id`, if clients may write there. Raises NotFound, InvalidArgument."""
     if (found := find_stream(tx, target.stream)) is None:
+        if marked_stream(target.stream) is not None:
+            raise invalid_argument("segment", target.stream, "only the controller writes marks of time")
         return _log_id(tx, target)
     verify_writable(found.value)
     return found.value.stream_id
@@ -234,7 +240,9 @@ def _append(
 
 
 def look_at_segment(tx: Tx, target: WireSegment) -> WireState:
-    """Return how far the segment goes. Raises NotFound."""
+    """Return how far the segment goes: the marks of a stream that has none are empty. Raises NotFound."""
+    if target.segment == CLIENT_SEGMENT and target.txn is None and is_unmarked(tx, target.stream):
+        return _EMPTY
     return wire_state(tx, target, find_stream_id(tx, target))
 
 
@@ -266,7 +274,7 @@ async def truncate_segment(db: Database, target: WireSegment, offset: int) -> No
 def _truncate_log(tx: Tx, target: WireSegment, offset: int) -> None:
     if offset > look_at_segment(tx, target).head:
         truncate_client_log(
-            tx, target.stream, event_of_offset(tx, target, find_stream_id(tx, target), offset)
+            tx, target.stream, event_of_offset(tx, target, find_writable_stream_id(tx, target), offset)
         )
 
 

@@ -1,0 +1,210 @@
+"""The controller's calls of writers that note times, and the marks that readers of Pravega find."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from eventproc import Eventproc, Stream, StreamCut
+from eventproc.errors import InvalidArgument, NotFound
+from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.wire import commands as c
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.mark_bytes import decode_mark
+from eventproc.store.model.time_marks import WRITER_SILENT_MS
+from eventproc.testing import check
+from tests.server.test_controller import STREAM, call
+from tests.server.wire_peer import WRITER, connected
+from tests.support.memory import clock, timed_ep
+from tests.support.virtual_time import anyio_backend, clock_of
+
+__all__ = ["anyio_backend", "clock", "timed_ep"]
+
+SUCCESS = pb.TimestampResponse.SUCCESS
+INVALID_TIME = pb.TimestampResponse.INVALID_TIME
+INVALID_POSITION = pb.TimestampResponse.INVALID_POSITION
+MARKS = "s/_MARKt/0.#epoch.0"
+
+
+@pytest.fixture
+async def stream(ep: Eventproc) -> Stream:
+    return await ep.create_stream("s/t")
+
+
+async def note(ep: Eventproc, writer: str, time: int, cut: dict[SegmentId, int]) -> pb.TimestampResponse.Status:
+    position = pb.StreamCut(streamInfo=STREAM, cut=cut)
+    request = pb.TimestampFromWriter(writer=writer, timestamp=time, position=position)
+    return (await call(ep, "noteTimestampFromWriter")(request)).result
+
+
+async def remove(ep: Eventproc, writer: str, stream: str = "t") -> pb.RemoveWriterResponse.Status:
+    info = pb.StreamInfo(scope="s", stream=stream)
+    return (await call(ep, "removeWriter")(pb.RemoveWriterRequest(writer=writer, stream=info))).result
+
+
+async def write(stream: Stream, count: int) -> dict[SegmentId, int]:
+    """Write events, and return the position of their writer."""
+    async with stream.writer() as writer:
+        await writer.write_many([(b"x", str(number)) for number in range(count)])
+    return dict((await stream.tail()).offsets)
+
+
+async def marks(ep: Eventproc) -> list[tuple[int, int, dict[int, int]]]:
+    """Return the marks that a reader of Pravega finds in the stream of marks, which it reads by frames."""
+    async with connected(ep) as peer:
+        info = await peer.ask(c.GetStreamSegmentInfo(1, MARKS, ""), c.StreamSegmentInfo)
+        data = b""
+        if info.write_offset > info.start_offset:
+            reply = await peer.ask(c.ReadSegment(MARKS, info.start_offset, 2**20, "", 2), c.SegmentRead)
+            data = reply.data
+    found: list[tuple[int, int, dict[int, int]]] = []
+    while data:
+        length = int.from_bytes(data[4:8], "big")
+        assert data[:4] == bytes(4)
+        mark = decode_mark(data[8 : 8 + length])
+        found.append((mark.lower, mark.upper, {each.id: each.offset for each in mark.cut.ranges}))
+        data = data[8 + length :]
+    return found
+
+
+async def test_the_first_note_makes_a_mark_and_a_later_one_of_the_same_second_follows_by_itself(
+    ep: Eventproc, stream: Stream
+) -> None:
+    assert await marks(ep) == []  # a stream without marks has an empty stream of them
+    first = await write(stream, 3)
+    assert await note(ep, "a", 100, first) is SUCCESS
+    assert await marks(ep) == [(100, 100, first)]
+    second = await write(stream, 3)
+    assert await note(ep, "a", 150, second) is SUCCESS
+    third = await write(stream, 3)
+    assert await note(ep, "a", 200, third) is SUCCESS
+    assert await marks(ep) == [(100, 100, first)]
+    await anyio.sleep(1.1)  # no further note: the host writes what is due, once
+    assert await marks(ep) == [(100, 100, first), (200, 200, third)]
+
+
+async def test_a_mark_has_the_lowest_time_of_the_writers_and_their_latest_position(
+    ep: Eventproc, stream: Stream
+) -> None:
+    first = await write(stream, 1)
+    second = await write(stream, 1)
+    assert await note(ep, "a", 100, second) is SUCCESS
+    await anyio.sleep(2)
+    assert await note(ep, "b", 50, first) is SUCCESS  # it holds time up until it is as far
+    assert await note(ep, "a", 400, second) is SUCCESS
+    await anyio.sleep(2)
+    assert await marks(ep) == [(100, 100, second)]
+    assert await note(ep, "b", 300, first) is SUCCESS
+    assert await marks(ep) == [(100, 100, second), (300, 400, second)]
+
+
+async def test_notes_that_go_back_are_refused_and_change_nothing(ep: Eventproc, stream: Stream) -> None:
+    first, second = await write(stream, 1), await write(stream, 1)
+    assert await note(ep, "a", 100, second) is SUCCESS
+    found = await marks(ep)
+    await anyio.sleep(2)
+    assert await note(ep, "a", 99, second) is INVALID_TIME
+    assert await note(ep, "a", 101, first) is INVALID_POSITION
+    assert await note(ep, "a", 100, second) is SUCCESS
+    assert await marks(ep) == found
+
+
+@pytest.mark.parametrize("position", [{}, {0: -1}, {0: 10_000}, {7: 0}, {0: 0, 7: 0}])
+async def test_a_position_that_is_no_cut_of_the_stream_is_refused(
+    ep: Eventproc, stream: Stream, position: dict[SegmentId, int]
+) -> None:
+    assert await note(ep, "a", 100, position) is INVALID_POSITION
+    assert await marks(ep) == []
+
+
+async def test_a_missing_stream_is_not_found_and_has_no_stream_of_marks(ep: Eventproc) -> None:
+    with pytest.raises(NotFound):
+        await note(ep, "a", 100, {SegmentId(0): 0})
+    async with connected(ep) as peer:
+        await peer.ask(c.GetStreamSegmentInfo(1, MARKS, ""), c.NoSuchSegment)
+
+
+async def test_a_writer_that_ends_or_falls_silent_holds_time_up_no_longer(
+    ep: Eventproc, stream: Stream
+) -> None:
+    cut = await write(stream, 1)
+    for writer, time in (("slow", 10), ("ended", 20), ("live", 30)):
+        assert await note(ep, writer, time, cut) is SUCCESS
+    assert [mark[0] for mark in await marks(ep)] == [10]
+    clock_of(ep).advance(WRITER_SILENT_MS - 1)
+    for writer, time in (("ended", 20), ("live", 40)):
+        assert await note(ep, writer, time, cut) is SUCCESS
+    assert [mark[0] for mark in await marks(ep)] == [10]
+    clock_of(ep).advance(1)
+    assert await note(ep, "live", 50, cut) is SUCCESS
+    assert [mark[0] for mark in await marks(ep)] == [10, 20]
+    clock_of(ep).advance(1_000)
+    assert await remove(ep, "ended") is pb.RemoveWriterResponse.SUCCESS
+    await anyio.sleep(1)
+    assert [mark[0] for mark in await marks(ep)] == [10, 20, 50]
+
+
+async def test_the_last_note_of_a_writer_counts_when_it_is_removed(ep: Eventproc, stream: Stream) -> None:
+    cut = await write(stream, 1)
+    for time in (10, 20):
+        assert await note(ep, "a", time, cut) is SUCCESS
+    assert await remove(ep, "a") is pb.RemoveWriterResponse.SUCCESS
+    assert [mark[0] for mark in await marks(ep)] == [10, 20]
+    assert await remove(ep, "a") is pb.RemoveWriterResponse.UNKNOWN_WRITER
+    assert await remove(ep, "a", "missing") is pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST
+
+
+async def test_marks_follow_the_segments_of_a_stream_that_is_split(ep: Eventproc, stream: Stream) -> None:
+    before = await write(stream, 2)
+    await stream.split(0)
+    after = await write(stream, 20)
+    assert await note(ep, "a", 10, before) is SUCCESS
+    clock_of(ep).advance(1_000)
+    assert await note(ep, "b", 30, after) is SUCCESS
+    assert await note(ep, "a", 20, after) is SUCCESS
+    assert await note(ep, "b", 40, before) is INVALID_POSITION
+    assert await marks(ep) == [(10, 10, before), (20, 30, after)]
+
+
+async def test_a_truncation_keeps_the_last_mark_that_the_head_has_passed(
+    ep: Eventproc, stream: Stream
+) -> None:
+    cuts = [await write(stream, 1) for _ in range(5)]
+    for number, cut in enumerate(cuts):
+        clock_of(ep).advance(1_000)
+        assert await note(ep, "a", number, cut) is SUCCESS
+    await stream.split(0)
+    await stream.split("1.1")
+    newest = await write(stream, 5)
+    await stream.truncate(StreamCut("s/t", stream.stream_id, cuts[3]))
+    assert [mark[0] for mark in await marks(ep)] == [3, 4]
+    await stream.truncate(await stream.tail())
+    assert [mark[0] for mark in await marks(ep)] == [4]
+    clock_of(ep).advance(1_000)
+    assert await note(ep, "a", 9, newest) is SUCCESS  # its earlier position is not known any more
+    assert await note(ep, "b", 9, cuts[4]) is INVALID_POSITION
+    assert [mark[0] for mark in await marks(ep)] == [4, 9]
+
+
+async def test_a_stream_that_is_created_again_has_no_marks(ep: Eventproc, stream: Stream) -> None:
+    cut = await write(stream, 1)
+    for time in (100, 200):
+        assert await note(ep, "a", time, cut) is SUCCESS
+    await stream.seal()
+    await stream.delete()
+    await check(ep.db)
+    again = await ep.create_stream("s/t")
+    assert await marks(ep) == []
+    assert await note(ep, "a", 5, await write(again, 1)) is SUCCESS
+    assert [mark[0] for mark in await marks(ep)] == [5]
+
+
+async def test_clients_cannot_write_marks(ep: Eventproc, stream: Stream) -> None:
+    assert await note(ep, "a", 1, await write(stream, 1)) is SUCCESS
+    async with connected(ep) as peer:
+        await peer.send(c.SetupAppend(1, WRITER, MARKS))
+        assert isinstance(await peer.wait_ended(), InvalidArgument)
+    async with connected(ep) as peer:
+        await peer.send(c.TruncateSegment(1, MARKS, 10))
+        assert isinstance(await peer.wait_ended(), InvalidArgument)
+    assert len(await marks(ep)) == 1
