@@ -1,4 +1,4 @@
-"""Windows and joins over event time, for `App.window` and `App.join`, and what `on_timer` of a processor gets.
+"""Windows and joins over event time, for `App.window` and `App.join`, and what tells how far event time has come.
 
 | name | use |
 | --- | --- |
@@ -10,6 +10,7 @@
 | `Single` | an event that had no partner, as `on_single` gets it |
 | `WindowOptions` | the other options of `App.window` and `App.join` |
 | `Timer` | a timer by event time that is due, as `on_timer` gets it |
+| `TimeWindow` | between which times of its writers a group stands, as `GroupReader.time_window` returns it |
 """
 
 from __future__ import annotations
@@ -18,10 +19,21 @@ from eventproc.processors.declarations import WindowOptions as WindowOptions
 from eventproc.processors.joins import Pair as Pair, Single as Single
 from eventproc.processors.timers import Timer as Timer
 from eventproc.processors.windows import Window as Window
+from eventproc.store.model.time_marks import TimeWindow as TimeWindow
 from eventproc.store.model.windows import (
     Hopping as Hopping,
     Sessions as Sessions,
     Tumbling as Tumbling,
 )
 
-__all__ = ["Hopping", "Pair", "Sessions", "Single", "Timer", "Tumbling", "Window", "WindowOptions"]
+__all__ = [
+    "Hopping",
+    "Pair",
+    "Sessions",
+    "Single",
+    "TimeWindow",
+    "Timer",
+    "Tumbling",
+    "Window",
+    "WindowOptions",
+]

@@ -99,6 +99,10 @@ class BlockingWriter(BlockingTwin, Opened):
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
         self._loop.call(self._flush, self._buffer.take())
 
+    def note_time(self, time: int) -> None:
+        """Say that no event that this writer writes from now on is older. See `EventWriter.note_time`."""
+        self._loop.call(self._note_time, self._buffer.take(), time)
+
     def _leave(self, why: BaseException | None) -> None:
         try:
             if why is None or isinstance(why, Exception):
@@ -150,6 +154,10 @@ class BlockingWriter(BlockingTwin, Opened):
     ) -> int:
         await self._post(before)
         return await self._twin.write_many(events, sequence=sequence)
+
+    async def _note_time(self, before: list[NewEvent[bytes]], time: int) -> None:
+        await self._post(before)
+        await self._twin.note_time(time)
 
     async def _flush(self, before: list[NewEvent[bytes]]) -> None:
         try:

@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Generic
 
@@ -23,15 +24,18 @@ import attrs
 from typing_extensions import TypeVar
 
 from eventproc.base.tasks import HandleTasks, run_uninterrupted
+from eventproc.groups.cuts import group_windows
 from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions, join_member
 from eventproc.groups.owned_segments import InFlight
 from eventproc.groups.session import SAVE_EVENTS, MemberSession, OwnershipListener, StopOffsets
 from eventproc.groups.state import SegmentOwnership
 from eventproc.store.database import Database
 from eventproc.store.groups import SegmentKey
+from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.model.time_marks import TimeWindow, widest
 from eventproc.store.openable import Openable
 from eventproc.store.segments import Event
 from eventproc.streams.joint_transaction import ProgressHold
@@ -199,6 +203,7 @@ class GroupReader(JoinedMember, Generic[P]):
         """decode: makes payloads from bytes. None: payloads stay bytes."""
         super().__init__(db, group, reader, "reader")
         self._decode = decode
+        self._passed: dict[int, int] = {}  # {stream id: number of the last mark of time that the group has passed}
 
     def __repr__(self) -> str:
         return f"GroupReader({self._group!r}, {self.reader!r}, {self._state})"
@@ -250,6 +255,34 @@ class GroupReader(JoinedMember, Generic[P]):
         session.verify_free("commit")
         session.finish()
         await session.save(complete=False)
+
+    async def time_window(self, stream: str | None = None) -> TimeWindow:
+        """Return between which times of its writers the group stands, as they said by `note_time`.
+
+        It is the group's position that counts, as its readers made it durable: see `commit`. While that moves on, no
+        bound goes back; but `upper` is None while the position is behind all that the writers said.
+
+        Args:
+            stream: full name of one of the group's streams. None (default): all of them, with the lowest `lower` and
+                the highest `upper`, each unknown where it is unknown in one of them.
+
+        Raises:
+            InvalidArgument: the group does not read the stream.
+            NotFound: the group was deleted.
+            StreamReplaced: a stream of the group was deleted.
+            Closed: the reader is not open.
+
+        Cost:
+            One read.
+        """
+        if stream is not None:
+            check_str("stream", stream)
+        self._open  # noqa: B018 - raises Closed
+        windows, passed = await self._db.read(
+            partial(group_windows, group=self._group, stream=stream, passed=self._passed)
+        )
+        self._passed |= passed
+        return widest(windows)
 
     def __aiter__(self) -> AsyncGenerator[Event[P], None]:
         """Yield events, waiting for more. Ends when all streams of the group are sealed and processed.

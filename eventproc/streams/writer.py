@@ -41,7 +41,6 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import Partitioning
-from eventproc.store.openable import Openable
 from eventproc.store.segments import Event, SegmentEvents, WriterSequence, last_sequence
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
@@ -55,6 +54,7 @@ from eventproc.streams.new_events import (
     headers_by_codec,
     reserving,
 )
+from eventproc.streams.noted_times import NotesTime
 from eventproc.streams.partitioners import Partitioner, choose_partition
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
 from eventproc.streams.sends import EVENTS_SENT, Send, SendPlace
@@ -69,7 +69,7 @@ YIELD_BYTES: Final = 64 * 1024
 """Bytes posted between two scheduling points, so that a producer that never waits does not starve other tasks."""
 
 
-class EventWriter(Openable, Generic[P]):
+class EventWriter(NotesTime, Generic[P]):
     """Writes events to one stream. Made by `Stream.writer` and `Topic.producer`.
 
     Open it with `async with`, or with `await` and `close`. Leaving the block, as `close`, waits until everything posted
@@ -133,7 +133,7 @@ class EventWriter(Openable, Generic[P]):
         failure: EventprocError | None = None
         try:
             if why is None or isinstance(why, Exception):
-                await self.flush()
+                await self._flush_last()
         except EventprocError as error:
             failure = error
         finally:
