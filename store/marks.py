@@ -121,6 +121,11 @@ def is_unmarked(tx: Tx, log: str) -> bool:
     return stream is not None and find_client_log(tx, log) is None and find_stream(tx, stream) is not None
 
 
+def has_log(tx: Tx, name: str) -> bool:
+    """Return whether clients can read a log of this name: one of theirs, or marks, also where there are none yet."""
+    return find_client_log(tx, name) is not None or is_unmarked(tx, name)
+
+
 def note_time(
     tx: Tx, stream: StreamRecord, writer: str, time: int, offsets: Mapping[SegmentId, int]
 ) -> NoteVerdict:

@@ -13,7 +13,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.mark_bytes import decode_mark
 from eventproc.store.model.time_marks import WRITER_SILENT_MS
 from eventproc.testing import check
-from tests.server.test_controller import STREAM, call
+from tests.server.controller_calls import call
 from tests.server.wire_peer import WRITER, connected
 from tests.support.memory import clock, timed_ep
 from tests.support.virtual_time import anyio_backend, clock_of
@@ -23,6 +23,7 @@ __all__ = ["anyio_backend", "clock", "timed_ep"]
 SUCCESS = pb.TimestampResponse.SUCCESS
 INVALID_TIME = pb.TimestampResponse.INVALID_TIME
 INVALID_POSITION = pb.TimestampResponse.INVALID_POSITION
+STREAM = pb.StreamInfo(scope="s", stream="t")
 MARKS = "s/_MARKt/0.#epoch.0"
 
 
@@ -49,8 +50,16 @@ async def write(stream: Stream, count: int) -> dict[SegmentId, int]:
     return dict((await stream.tail()).offsets)
 
 
+async def segments(ep: Eventproc, stream: str) -> list[int]:
+    """Return the segments of a stream of marks, which a reader of Pravega asks for before it reads."""
+    found = await call(ep, "getCurrentSegments")(pb.StreamInfo(scope="s", stream=stream))
+    assert [(each.minKey, each.maxKey) for each in found.segmentRanges] == [(0.0, 1.0)]
+    return [each.segmentId.segmentId for each in found.segmentRanges]
+
+
 async def marks(ep: Eventproc) -> list[tuple[int, int, dict[int, int]]]:
     """Return the marks that a reader of Pravega finds in the stream of marks, which it reads by frames."""
+    assert await segments(ep, "_MARKt") == [0]
     async with connected(ep) as peer:
         info = await peer.ask(c.GetStreamSegmentInfo(1, MARKS, ""), c.StreamSegmentInfo)
         data = b""
@@ -122,6 +131,8 @@ async def test_a_missing_stream_is_not_found_and_has_no_stream_of_marks(ep: Even
         await note(ep, "a", 100, {SegmentId(0): 0})
     async with connected(ep) as peer:
         await peer.ask(c.GetStreamSegmentInfo(1, MARKS, ""), c.NoSuchSegment)
+    with pytest.raises(NotFound):
+        await segments(ep, "_MARKt")
 
 
 async def test_a_writer_that_ends_or_falls_silent_holds_time_up_no_longer(

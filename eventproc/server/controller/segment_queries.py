@@ -13,12 +13,13 @@ from eventproc.server.controller.conversions import (
     segment_ranges,
 )
 from eventproc.server.writable_streams import verify_writable
-from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
+from eventproc.store.catalog import StoredHistory, current_epoch, find_stream, get_stream
 from eventproc.store.catalog.queries import head_cut, time_cut
 from eventproc.store.database import Database, Tx
+from eventproc.store.marks import has_log
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut, segments_between, verify_cut
-from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.epochs import Epoch, first_epoch
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.history import get_segment, successors
 from eventproc.store.model.ids import SegmentId
@@ -26,6 +27,8 @@ from eventproc.store.model.states import StreamState
 
 SEGMENTS_MAX: Final = 10_000
 """Segments between two cuts; more are refused. Higher: longer reads, and replies of more than 1 MB."""
+
+_EPOCH_OF_LOGS: Final = first_epoch(1, created_ms=0)
 
 
 class SegmentQueries:
@@ -35,10 +38,15 @@ class SegmentQueries:
         self.db = db
 
     async def current(self, request: pb.StreamInfo) -> pb.SegmentRanges:
-        """Return the active segments; none of a sealed stream. Raises InvalidArgument if clients may not write it."""
+        """Return the active segments; none of a sealed stream. To clients, a log of theirs is a stream of one segment.
+
+        Raises InvalidArgument for a stream that clients may not write.
+        """
         name = name_of(request)
 
         def look(tx: Tx) -> Epoch | None:
+            if find_stream(tx, name) is None and has_log(tx, name):
+                return _EPOCH_OF_LOGS
             stream = get_stream(tx, name).value
             verify_writable(stream)
             return None if stream.state is StreamState.SEALED else current_epoch(tx, stream)
