@@ -12,13 +12,13 @@ like any other. A mark that was written is never changed, because a reader may h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, tail_offsets
 from eventproc.store.client_logs import (
     CLIENT_SEGMENT,
     create_client_log,
@@ -42,6 +42,7 @@ from eventproc.store.model.time_marks import (
     live_notes,
     next_mark,
 )
+from eventproc.store.model.transactions import TxnState
 from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
 from eventproc.store.segments import (
     EventBlock,
@@ -52,6 +53,7 @@ from eventproc.store.segments import (
     read,
     segment_state,
 )
+from eventproc.store.transactions import TxnRecord
 
 MARK_PREFIX: Final = "_MARK"
 """What the name of a stream follows in the name of the log with its marks."""
@@ -68,12 +70,21 @@ not know how far time has come at its position."""
 _DUE: Final = "marks due"
 
 
+@attrs.frozen
+class CommitTime:
+    """A time that a writer notes with the commit of a transaction."""
+
+    writer: str
+    time: int
+
+
 @attrs.frozen(kw_only=True)
 class StreamMarks:
     """What is known of the time of a stream.
 
     stream_id: the incarnation. writers: the last note of each writer. highest: the highest time that was ever noted.
-    last: the newest mark in the log, written at marked_ms, wall clock; None before the first one.
+    last: the newest mark in the log, written at marked_ms, wall clock; None before the first one. commits: what is to be
+    noted when transactions that are decided are committed, by their ids.
     """
 
     stream_id: int
@@ -81,6 +92,7 @@ class StreamMarks:
     writers: Mapping[str, WriterNote] = attrs.field(factory=dict)
     last: TimeMark | None = None
     marked_ms: int = 0
+    commits: Mapping[str, CommitTime] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -144,6 +156,32 @@ def note_time(
             tx, stream.name, attrs.evolve(before, writers=writers, highest=max(before.highest, time))
         )
     return verdict
+
+
+def note_at_tail(tx: Tx, stream: StreamRecord, writer: str, time: int) -> NoteVerdict:
+    """Note a time of a writer all of whose events lie before the tail."""
+    flush_appends(tx, stream.stream_id)
+    return note_time(tx, stream, writer, time, tail_offsets(tx, stream))
+
+
+def note_at_commit(tx: Tx, stream: StreamRecord, txn: TxnRecord, noted: CommitTime) -> None:
+    """Note a time with a transaction that is decided: now, or in the transaction that commits it. May go back."""
+    if txn.state is TxnState.COMMITTED:
+        note_at_tail(tx, stream, noted.writer, noted.time)
+    else:
+        marks = _marks_of(tx, stream)
+        _advance(tx, stream.name, attrs.evolve(marks, commits={**marks.commits, txn.id: noted}))
+
+
+def note_commits(tx: Tx, stream: str, committed: Iterable[TxnRecord]) -> None:
+    """Note the times of transactions that this one commits. One look-up for a stream without any."""
+    if (found := find(tx, MARKS, stream)) is None:
+        return
+    commits = dict(found.value.commits)
+    if noted := [commits.pop(txn.id) for txn in committed if txn.id in commits]:
+        _advance(tx, stream, attrs.evolve(found.value, commits=commits))
+        for each in noted:
+            note_at_tail(tx, get_stream(tx, stream).value, each.writer, each.time)
 
 
 def forget_writer_note(tx: Tx, stream: StreamRecord, writer: str) -> bool:

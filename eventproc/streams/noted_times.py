@@ -6,13 +6,12 @@ from abc import abstractmethod
 from functools import partial
 
 from eventproc.base.clock import new_id
-from eventproc.store.catalog import find_stream, get_writable_stream, tail_offsets
+from eventproc.store.catalog import find_stream, get_writable_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.marks import forget_writer_note, note_time
+from eventproc.store.marks import forget_writer_note, note_at_tail
 from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.time_marks import NoteVerdict
 from eventproc.store.openable import Openable
-from eventproc.store.segments import flush_appends
 
 class NotesTime(Openable):
     """Base of a writer: the times that it notes, until it is closed."""
@@ -68,8 +67,7 @@ class NotesTime(Openable):
     def _note(self, writer: str, time: int, tx: Tx) -> NoteVerdict:
         """Note the time at the tail: all events of this writer are before it, and none of those to come."""
         stream = get_writable_stream(tx, self._stream, stream_id=self._stream_id).value
-        flush_appends(tx, stream.stream_id)
-        return note_time(tx, stream, writer, time, tail_offsets(tx, stream))
+        return note_at_tail(tx, stream, writer, time)
 
     def _forget(self, writer: str, tx: Tx) -> None:
         found = find_stream(tx, self._stream)

@@ -14,7 +14,7 @@ from eventproc.store.model.mark_bytes import decode_mark
 from eventproc.store.model.time_marks import WRITER_SILENT_MS
 from eventproc.testing import check
 from tests.server.controller_calls import call
-from tests.server.wire_peer import WRITER, connected
+from tests.server.wire_peer import WRITER, block, connected
 from tests.support.memory import clock, timed_ep
 from tests.support.virtual_time import anyio_backend, clock_of
 
@@ -221,3 +221,28 @@ async def test_clients_cannot_write_marks(ep: Eventproc, stream: Stream) -> None
             refusal = await peer.ask(command, c.ErrorMessage)
             assert refusal.text.endswith("only the controller writes marks of time")
     assert len(await marks(ep)) == 1
+
+
+async def test_a_transactional_writer_notes_the_time_of_a_commit(ep: Eventproc, stream: Stream) -> None:
+    for time, size, split in ((0, 1, False), (100, 1, False), (200, 1, True), (300, 200, False)):
+        clock_of(ep).advance(1_000)
+        begun = await call(ep, "createTransaction")(pb.CreateTxnRequest(streamInfo=STREAM, lease=10_000))
+        txn = pb.TxnRequest(streamInfo=STREAM, txnId=begun.txnId, writerId="w", timestamp=time)
+        async with connected(ep) as peer:
+            number = begun.activeSegments[0].segmentId.segmentId
+            name = f"s/t/{number & 0xFFFF}.#epoch.{number >> 32}"
+            name += f"#transaction.{begun.txnId.highBits:016x}{begun.txnId.lowBits:016x}"
+            await peer.set_up(name)
+            for each in range(size):  # a transaction of many blocks is committed by the host
+                await peer.ask(block(b"x", last=each), c.DataAppended)
+        if split:  # it needs two more epochs, which the host opens
+            await stream.split(0)
+        await call(ep, "commitTransaction")(txn)
+        await call(ep, "commitTransaction")(txn)  # a repeated call
+        with anyio.fail_after(10):
+            while (await call(ep, "checkTransactionState")(txn)).state != pb.TxnState.COMMITTED:
+                await anyio.sleep(0.1)
+        found = await marks(ep)
+        assert [mark[:2] for mark in found] == [(each, each) for each in (100, 200, 300) if each <= time]
+        if time:
+            assert found[-1][2] == dict((await stream.tail()).offsets)

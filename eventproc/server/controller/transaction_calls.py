@@ -20,6 +20,7 @@ from eventproc.server.controller.conversions import (
 from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Database, Tx
+from eventproc.store.marks import CommitTime, note_at_commit
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import Corrupt, IllegalTransition, NotFound, TransactionAborted
 from eventproc.store.model.transactions import TxnState
@@ -87,14 +88,25 @@ class TransactionCalls:
         )
 
     async def commit(self, request: pb.TxnRequest) -> pb.TxnStatus:
-        """Commit, in this step if possible; else the host does it. A repeated call changes nothing."""
+        """Commit, in this step if possible; else the host does it. A repeated call changes nothing.
+
+        With the commit its writer may note a time. The Rust client sends 0 where it has none.
+        """
+        name = name_of(request.streamInfo)
+        noted = CommitTime(request.writerId, request.timestamp)
 
         def commit(tx: Tx, stream_id: int, txn_id: str) -> None:
-            if decide_and_commit(tx, stream_id, txn_id).state is TxnState.COMMITTED:
-                tx.after(partial(self._note_committed, name_of(request.streamInfo), txn_id))
+            txn = decide_and_commit(tx, stream_id, txn_id)
+            note(tx, txn)
+            if txn.state is TxnState.COMMITTED:
+                tx.after(partial(self._note_committed, name, txn_id))
 
         def decide(tx: Tx, stream_id: int, txn_id: str) -> None:
-            decide_commit(tx, stream_id, txn_id)
+            note(tx, decide_commit(tx, stream_id, txn_id))
+
+        def note(tx: Tx, txn: TxnRecord) -> None:
+            if noted.writer and noted.time > 0:
+                note_at_commit(tx, get_stream(tx, name).value, txn, noted)
 
         try:
             return await self._decide(request, commit)
