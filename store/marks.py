@@ -1,8 +1,8 @@
 """Marks of time of streams: the notes of writers, and the log of marks that follow from them.
 
-The log of a stream is a client's log under a name that Pravega's readers know, "scope/_MARK<stream>": they and ours read
-the same marks. A record beside it holds the last note of each writer, and the newest mark. Both begin with the first
-note, and are deleted with the stream. What a mark is: `eventproc.store.model.time_marks`.
+The log of a stream is a client's log under a name that Pravega's readers know, "scope/_MARK<stream>": they and ours
+read the same marks. A record beside it holds the last note of each writer, and the newest mark. Both begin with the
+first note, and are deleted with the stream. What a mark is: `eventproc.store.model.time_marks`.
 
 A note, and the mark that follows from it, are one transaction, so that a crash leaves both or neither. A stream gets at
 most one mark in MARK_PAUSE_MS. If a note comes earlier, its mark becomes *due*, and later notes change what it will be.
@@ -59,13 +59,13 @@ MARK_PREFIX: Final = "_MARK"
 """What the name of a stream follows in the name of the log with its marks."""
 
 MARK_PAUSE_MS: Final = 1_000
-"""Least time between two marks of a stream, in ms. Higher: readers learn later how far time has come. Lower: writers that
-note a time with each event make a mark for each."""
+"""Least time between two marks of a stream, in ms. Higher: readers learn later how far time has come. Lower: writers
+that note a time with each event make a mark for each."""
 
 MARKS_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of marks that a stream keeps; of more, the older half is dropped. A mark has 33 bytes, and 40 for each segment, so
-that these are the marks of a day in a stream of 4 segments. Higher: more space; lower: a group that is far behind does
-not know how far time has come at its position."""
+"""Bytes of marks that a stream keeps; of more, the older half is dropped. A mark has 33 bytes, and 40 for each segment,
+so that these are the marks of a day in a stream of 4 segments. Higher: more space; lower: a group that is far behind
+does not know how far time has come at its position."""
 
 _DUE: Final = "marks due"
 
@@ -83,8 +83,8 @@ class StreamMarks:
     """What is known of the time of a stream.
 
     stream_id: the incarnation. writers: the last note of each writer. highest: the highest time that was ever noted.
-    last: the newest mark in the log, written at marked_ms, wall clock; None before the first one. commits: what is to be
-    noted when transactions that are decided are committed, by their ids.
+    last: the newest mark in the log, written at marked_ms, wall clock; None before the first one. commits: what is to
+    be noted when transactions that are decided are committed, by their ids.
     """
 
     stream_id: int
@@ -103,12 +103,14 @@ class DueMark:
 
 
 def _marks_may_follow(before: StreamMarks | None, after: StreamMarks) -> str | None:
-    if before is None or before.stream_id != after.stream_id or before.last in (None, after.last):
+    old, new = None if before is None else before.last, after.last
+    if before is not None and before.stream_id != after.stream_id:
+        return f"marks are deleted with their stream; {before.stream_id} -> {after.stream_id}"
+    if old is None or new == old:
         return None
-    old, new = before.last, after.last
-    if old is None or new is None or new.lower <= old.lower or new.upper < old.upper:
-        return f"the times of marks move forward; {old} -> {new}"
-    return None if new.cut.reaches(old.cut) else f"the cuts of marks move forward; {old} -> {new}"
+    if new is None or new.lower <= old.lower or new.upper < old.upper or not new.cut.reaches(old.cut):
+        return f"marks move forward; {old} -> {new}"
+    return None
 
 
 MARKS: Final = RecordKind(name="time marks", value=StreamMarks, invariant=_marks_may_follow)
@@ -152,9 +154,7 @@ def note_time(
     before = _marks_of(tx, stream)
     if (verdict := judge_note(before.writers.get(writer), note)) is NoteVerdict.ACCEPTED:
         writers = live_notes({**before.writers, writer: note}, tx.now_ms)
-        _advance(
-            tx, stream.name, attrs.evolve(before, writers=writers, highest=max(before.highest, time))
-        )
+        _advance(tx, stream.name, attrs.evolve(before, writers=writers, highest=max(before.highest, time)))
     return verdict
 
 
@@ -307,7 +307,9 @@ def _marks_of(tx: Tx, stream: StreamRecord) -> StreamMarks:
     found = find(tx, MARKS, stream.name)
     if found is None:
         return StreamMarks(stream_id=stream.stream_id, highest=-(2**63))
-    assert found.value.stream_id == stream.stream_id, f"{stream.name} was deleted with its marks: {found.value}"
+    assert found.value.stream_id == stream.stream_id, (
+        f"{stream.name} was deleted with its marks: {found.value}"
+    )
     return found.value
 
 

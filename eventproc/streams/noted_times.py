@@ -13,6 +13,7 @@ from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.time_marks import NoteVerdict
 from eventproc.store.openable import Openable
 
+
 class NotesTime(Openable):
     """Base of a writer: the times that it notes, until it is closed."""
 
@@ -33,8 +34,8 @@ class NotesTime(Openable):
     async def note_time(self, time: int) -> None:
         """Say that no event that this writer writes from now on is older; readers see it as `time_window`.
 
-        Waits, as `flush`, until everything posted so far is durable. A writer counts until it is closed, or for a minute
-        after its last note. Readers see at most one change of a stream's time in a second.
+        Waits, as `flush`, until everything posted so far is durable. A writer counts until it is closed, or for a
+        minute after its last note. Readers see at most one change of a stream's time in a second.
 
         Args:
             time: an event time, in ms; not before the last one that this writer, or its name, has noted.

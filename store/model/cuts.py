@@ -281,9 +281,7 @@ def _combined(
     return StreamCut(stream=a.stream, stream_id=a.stream_id, offsets=offsets)
 
 
-def _chosen(
-    a: DividedCut, b: DividedCut, choose: Callable[[_Place, _Place], _Place]
-) -> tuple[CutRange, ...]:
+def _chosen(a: DividedCut, b: DividedCut, choose: Callable[[_Place, _Place], _Place]) -> tuple[CutRange, ...]:
     pieces: list[CutRange] = []
     for key_range, left, right in _refine(a, b):
         identifier, offset = choose((left.id, left.offset), (right.id, right.offset))

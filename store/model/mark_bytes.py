@@ -8,7 +8,8 @@ the length of its bytes. The map begins with its size, in 1, 2 or 4 bytes: see `
 
 from __future__ import annotations
 
-from struct import Struct, error as MalformedBytes
+import struct
+from struct import Struct
 from typing import Final
 
 from eventproc.store.model.cuts import CutRange, DividedCut
@@ -42,7 +43,7 @@ def decode_mark(data: bytes) -> TimeMark:
         *head, length = _OBJECT.unpack_from(data)
         lower, upper = _TIMES.unpack_from(data, _OBJECT.size)
         count, at = _read_compact(data, _OBJECT.size + _TIMES.size)
-    except (MalformedBytes, IndexError) as why:
+    except (struct.error, IndexError) as why:
         raise ValueError(f"it ends early: {why}") from None
     if tuple(head) != _HEAD or length != len(data) - _OBJECT.size or len(data) != at + count * _ENTRY.size:
         raise ValueError(f"{len(data)} bytes with the head {head}, the length {length} and {count} segments")

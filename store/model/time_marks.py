@@ -1,7 +1,7 @@
 """Marks of time: what writers say about the time of their events, and the marks of a stream that follow from it.
 
-A writer *notes* a time: all events that it writes from now on are not older. A *mark* of the stream combines the notes of
-all live writers: behind the cut of the mark, no event of theirs is older than `lower`; before it, none noted a time
+A writer *notes* a time: all events that it writes from now on are not older. A *mark* of the stream combines the notes
+of all live writers: behind the cut of the mark, no event of theirs is older than `lower`; before it, none noted a time
 after `upper`. A reader compares its position with the cuts of marks, and so learns how far time has come.
 
 What must be true: along the marks of a stream `lower` grows, `upper` never falls, and no cut is earlier than the one
@@ -109,13 +109,12 @@ UNKNOWN: Final = TimeWindow(None, None)
 
 def widest(windows: Iterable[TimeWindow]) -> TimeWindow:
     """Return the window of several streams: the lowest `lower` and the highest `upper`, unknown where one is."""
-    lowers, uppers = list[int | None](), list[int | None]()
-    for each in windows:
-        lowers.append(each.lower)
-        uppers.append(each.upper)
+    found = list(windows)
+    lowers = [each.lower for each in found if each.lower is not None]
+    uppers = [each.upper for each in found if each.upper is not None]
     return TimeWindow(
-        lower=None if None in lowers else min(filter(_known, lowers), default=None),
-        upper=None if None in uppers else max(filter(_known, uppers), default=None),
+        lower=min(lowers, default=None) if len(lowers) == len(found) else None,
+        upper=max(uppers, default=None) if len(uppers) == len(found) else None,
     )
 
 
@@ -127,7 +126,3 @@ def first_not_passed(position: DividedCut, numbers: range, mark_at: Callable[[in
     """
     at = bisect_left(numbers, True, key=lambda number: not position.reaches(mark_at(number).cut))
     return numbers.start + at
-
-
-def _known(time: int | None) -> bool:
-    return time is not None

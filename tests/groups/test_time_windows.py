@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import anyio
 import pytest
 
-import eventproc
 from eventproc import Eventproc, GroupReader, ScalingPolicy, Stream
 from eventproc.errors import Closed, InvalidArgument, StreamReplaced, StreamSealed
 from eventproc.testing import check

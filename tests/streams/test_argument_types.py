@@ -279,6 +279,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write, at": (lambda w, x: w.writer.write(b"", at=x), [v for v in NO_WAIT if v is not None]),
     "post, delay": (lambda w, x: w.writer.post(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
     "write, id": (lambda w, x: w.writer.write(b"", id=x), NO_EVENT_ID),
+    "note_time": (lambda w, x: w.writer.note_time(x), [None, "x", 1.5, True, [1], 2**63, THING]),
     "post, id": (lambda w, x: w.writer.post(b"", id=x), NO_EVENT_ID),
     "write_many, id": (lambda w, x: w.writer.write_many([untyped.Event(b"", id=x)]), NO_EVENT_ID),
     "state": (lambda w, x: w.ep.state(x).get("k"), [5, b"", None, THING]),

@@ -11,7 +11,7 @@ from eventproc.store.model.states import NEXT, SCOPE_NEXT
 from eventproc.store.model.transactions import TXN_NEXT
 from tools.docs import acceptance, states
 from tools.docs.acceptance import Mark
-from tools.docs.acceptance_cases import ABSENT, REQUIRED
+from tools.docs.acceptance_cases import REQUIRED
 
 MARKED = """
 @pytest.mark.acceptance("A99", differs="no " "clock")
@@ -45,13 +45,6 @@ def test_cases_come_in_the_order_of_the_reference_with_their_tests(repository: P
     assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE) == ["A1", "A2", "A99"]
     tests = re.findall(r"^- .*$", text, re.MULTILINE)
     assert tests[0] == "- [two cases at once](../tests/model/test_marked.py). Differs: a | b"
-
-
-def test_a_case_is_shown_by_tests_or_does_not_apply_for_a_reason(repository: Path) -> None:
-    text = acceptance.render(repository)
-    assert not ABSENT.keys() & REQUIRED.keys()
-    for case, (names, why) in ABSENT.items():
-        assert f"- **{case}** (`{names}`): {why}.\n" in text
 
 
 def test_a_missing_case_and_an_unknown_one_are_problems(repository: Path) -> None:

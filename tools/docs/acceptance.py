@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tools.docs.acceptance_cases import ABSENT, AREAS, REQUIRED
+from tools.docs.acceptance_cases import AREAS, REQUIRED
 
 HEAD = """\
 # Acceptance
@@ -37,8 +37,7 @@ class Mark:
 def render(root: Path) -> str:
     """Return the whole document."""
     marks = sorted(collect(root / "tests"), key=lambda mark: (mark.case[0], int(mark.case[1:]), mark.test))
-    absent = [f"- **{case}** (`{names}`): {why}.\n" for case, (names, why) in ABSENT.items()]
-    return HEAD + "".join(_sections(marks)) + "\n## Cases that do not apply\n\n" + "".join(absent)
+    return HEAD + "".join(_sections(marks))
 
 
 def problems(root: Path) -> list[str]:

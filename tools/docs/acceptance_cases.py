@@ -292,6 +292,10 @@ REQUIRED: Final = {
         "testMaxConcurrentJobs, testFailover, testSplitBrainScenario",
         "Each bucket has one owner, and another instance takes it over at a death; a former owner changes nothing.",
     ),
+    "F6": (
+        "WatermarkWorkflowTest",
+        "A mark follows when the lowest time of the live writers grows, behind all their positions; a silent writer counts no longer.",
+    ),
     "G1": (
         "createScopeSucceedsForPrivilegedUser, createScopeFailsForUnauthorizedUser, createScopeFailsForNonExistentUser",
         "Each method of the controller answers users with the permission on its resource, and refuses the others.",
@@ -630,14 +634,3 @@ AREAS: Final = {
     "Q": "Spark: what users of the connectors of Kafka and Pravega expect",
     "S": "Ingestion supervisors: what users of Druid expect",
 }
-
-ABSENT: Final = {
-    "F6": (
-        "WatermarkWorkflowTest",
-        (
-            "there are no watermarks, because no writer reports up to which time it has written; an event may carry a time,"
-            " which Spark and the supervisors of ingestion use"
-        ),
-    ),
-}
-"""Cases of the original that do not apply: the names of the tests, and the reason."""
