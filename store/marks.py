@@ -1,18 +1,18 @@
 """Marks of time of streams: the notes of writers, and the log of marks that follow from them.
 
 The log of a stream is a client's log under a name that Pravega's readers know, "scope/_MARK<stream>": they and ours
-read the same marks. A record beside it holds the last note of each writer, and the newest mark. Both begin with the
-first note, and are deleted with the stream. What a mark is: `eventproc.store.model.time_marks`.
+read the same marks. Beside it are a record of the stream, with the newest mark, and one of each writer, with its last
+note. All begin with the first note, and are deleted with the stream. Marks: `eventproc.store.model.time_marks`.
 
-A note, and the mark that follows from it, are one transaction, so that a crash leaves both or neither. A stream gets at
-most one mark in MARK_PAUSE_MS. If a note comes earlier, its mark becomes *due*, and later notes change what it will be.
-The next note after the pause writes it; without one, the host does when it is due. So the last note of a burst counts
-like any other. A mark that was written is never changed, because a reader may have passed it.
+A note, and the mark that follows from it, are one transaction, so that a crash leaves both or neither. All notes of a
+stream are looked at once in LOOK_PAUSE_MS at most. If a note comes earlier, the next look becomes *due*: it is taken by
+the next note after the pause, or without one by the host. So the last note of a burst counts like any other. A mark
+that was written is never changed, because a reader may have passed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -43,7 +43,17 @@ from eventproc.store.model.time_marks import (
     next_mark,
 )
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
+from eventproc.store.records import (
+    RecordKind,
+    Versioned,
+    create,
+    delete,
+    delete_all,
+    find,
+    get,
+    keys,
+    replace,
+)
 from eventproc.store.segments import (
     EventBlock,
     SegmentEvents,
@@ -58,9 +68,9 @@ from eventproc.store.transactions import TxnRecord
 MARK_PREFIX: Final = "_MARK"
 """What the name of a stream follows in the name of the log with its marks."""
 
-MARK_PAUSE_MS: Final = 1_000
-"""Least time between two marks of a stream, in ms. Higher: readers learn later how far time has come. Lower: writers
-that note a time with each event make a mark for each."""
+LOOK_PAUSE_MS: Final = 1_000
+"""Least time between two looks at all notes of a stream, and so between two marks, in ms. Higher: readers learn later
+how far time has come. Lower: writers that note a time with each event make a mark for each, and read all notes."""
 
 MARKS_BYTES_MAX: Final = 16 * 2**20
 """Bytes of marks that a stream keeps; of more, the older half is dropped. A mark has 33 bytes, and 40 for each segment,
@@ -82,22 +92,21 @@ class CommitTime:
 class StreamMarks:
     """What is known of the time of a stream.
 
-    stream_id: the incarnation. writers: the last note of each writer. highest: the highest time that was ever noted.
-    last: the newest mark in the log, written at marked_ms, wall clock; None before the first one. commits: what is to
-    be noted when transactions that are decided are committed, by their ids.
+    stream_id: the incarnation. last: the newest mark in the log; None before the first one. looked_ms: when all notes
+    were looked at last, wall clock. highest: the highest time that a writer noted whose note is gone. commits: what is
+    to be noted when transactions that are decided are committed, by their ids.
     """
 
     stream_id: int
-    highest: int
-    writers: Mapping[str, WriterNote] = attrs.field(factory=dict)
     last: TimeMark | None = None
-    marked_ms: int = 0
+    looked_ms: int = 0
+    highest: int | None = None
     commits: Mapping[str, CommitTime] = attrs.field(factory=dict)
 
 
 @attrs.frozen
-class DueMark:
-    """A mark of a stream that is to be written at due_ms, wall clock, if no note writes it earlier."""
+class DueLook:
+    """A look at the notes of a stream that is due at due_ms, wall clock, if no note takes it earlier."""
 
     due_ms: int
 
@@ -114,7 +123,8 @@ def _marks_may_follow(before: StreamMarks | None, after: StreamMarks) -> str | N
 
 
 MARKS: Final = RecordKind(name="time marks", value=StreamMarks, invariant=_marks_may_follow)
-DUE: Final = RecordKind(name="due mark", value=DueMark)
+NOTES: Final = RecordKind(name="writer note", value=WriterNote)
+DUE: Final = RecordKind(name="due mark", value=DueLook)
 
 
 def mark_log_name(stream: str) -> str:
@@ -145,16 +155,21 @@ def note_time(
 ) -> NoteVerdict:
     """Note a time of a writer at its position, and write the mark that follows, if one may be written already.
 
-    A refused note changes nothing. Cost: one record, and with a mark a small append.
+    A refused note changes nothing. Cost: one record; once in LOOK_PAUSE_MS also a read of the notes of all writers, a
+    small append and another record.
     """
     position = _position(tx, stream, offsets)
     if position is None:
         return NoteVerdict.POSITION_BACK
-    note = WriterNote(time, position, tx.now_ms)
-    before = _marks_of(tx, stream)
-    if (verdict := judge_note(before.writers.get(writer), note)) is NoteVerdict.ACCEPTED:
-        writers = live_notes({**before.writers, writer: note}, tx.now_ms)
-        _advance(tx, stream.name, attrs.evolve(before, writers=writers, highest=max(before.highest, time)))
+    key, note = _note_key(stream.name, writer), WriterNote(time, position, tx.now_ms)
+    before = find(tx, NOTES, key)
+    verdict = judge_note(None if before is None else before.value, note)
+    if verdict is NoteVerdict.ACCEPTED:
+        if before is None:
+            create(tx, NOTES, key, note)
+        else:
+            replace(tx, NOTES, before, note)
+        _look(tx, _open(tx, stream))
     return verdict
 
 
@@ -169,8 +184,9 @@ def note_at_commit(tx: Tx, stream: StreamRecord, txn: TxnRecord, noted: CommitTi
     if txn.state is TxnState.COMMITTED:
         note_at_tail(tx, stream, noted.writer, noted.time)
     else:
-        marks = _marks_of(tx, stream)
-        _advance(tx, stream.name, attrs.evolve(marks, commits={**marks.commits, txn.id: noted}))
+        before = _open(tx, stream)
+        commits = {**before.value.commits, txn.id: noted}
+        replace(tx, MARKS, before, attrs.evolve(before.value, commits=commits))
 
 
 def note_commits(tx: Tx, stream: str, committed: Iterable[TxnRecord]) -> None:
@@ -179,7 +195,7 @@ def note_commits(tx: Tx, stream: str, committed: Iterable[TxnRecord]) -> None:
         return
     commits = dict(found.value.commits)
     if noted := [commits.pop(txn.id) for txn in committed if txn.id in commits]:
-        _advance(tx, stream, attrs.evolve(found.value, commits=commits))
+        replace(tx, MARKS, found, attrs.evolve(found.value, commits=commits))
         for each in noted:
             note_at_tail(tx, get_stream(tx, stream).value, each.writer, each.time)
 
@@ -189,12 +205,12 @@ def forget_writer_note(tx: Tx, stream: StreamRecord, writer: str) -> bool:
 
     A mark that is due is written before, so that the last note of the writer counts.
     """
-    before = _marks_of(tx, stream)
-    if writer not in before.writers:
+    if (note := find(tx, NOTES, _note_key(stream.name, writer))) is None:
         return False
-    marks = _advance(tx, stream.name, before, at_once=True)
-    left = {name: note for name, note in marks.writers.items() if name != writer}
-    _advance(tx, stream.name, attrs.evolve(marks, writers=left))
+    _look(tx, get(tx, MARKS, stream.name), at_once=True)
+    if find(tx, NOTES, note.key) is not None:  # it was not too old to count
+        _forget(tx, stream.name, [note])
+    _look(tx, get(tx, MARKS, stream.name))
     return True
 
 
@@ -238,6 +254,7 @@ def delete_marks(tx: Tx, stream: str) -> None:
     """Delete what is known of the time of a stream, if there is anything."""
     if (found := find(tx, MARKS, stream)) is not None:
         delete(tx, MARKS, found)
+        delete_all(tx, NOTES, keys(tx, NOTES, prefix=_note_key(stream, "")))
         _set_due(tx, stream, None)
         delete_client_log(tx, mark_log_name(stream))
 
@@ -255,14 +272,17 @@ def write_due_marks(tx: Tx) -> None:
     """Write the marks that are due."""
     for stream in keys(tx, DUE):
         if get(tx, DUE, stream).value.due_ms <= tx.now_ms:
-            _advance(tx, stream, get(tx, MARKS, stream).value)
+            _look(tx, get(tx, MARKS, stream))
 
 
 def mark_violations(tx: Tx) -> list[str]:
     """Return a line for each invariant of marks that does not hold. Reads all marks."""
     found = [problem for stream in keys(tx, MARKS) for problem in _problems_of(tx, stream)]
-    alone = set(keys(tx, DUE)) - set(keys(tx, MARKS))
-    return found + [f"{stream} has a due mark and no notes" for stream in sorted(alone)]
+    noted = {"/".join(key.split("/", 2)[:2]) for key in keys(tx, NOTES)}
+    alone = {*keys(tx, DUE), *noted} - set(keys(tx, MARKS))
+    return found + [
+        f"{stream} has notes of writers, or a due look, and no record" for stream in sorted(alone)
+    ]
 
 
 def _problems_of(tx: Tx, stream: str) -> list[str]:
@@ -303,32 +323,47 @@ def _position(tx: Tx, stream: StreamRecord, offsets: Mapping[SegmentId, int]) ->
     return divide_cut(cut, history)
 
 
-def _marks_of(tx: Tx, stream: StreamRecord) -> StreamMarks:
-    found = find(tx, MARKS, stream.name)
-    if found is None:
-        return StreamMarks(stream_id=stream.stream_id, highest=-(2**63))
+def _note_key(stream: str, writer: str) -> str:
+    return f"{stream}/{writer}"
+
+
+def _open(tx: Tx, stream: StreamRecord) -> Versioned[StreamMarks]:
+    """Return the record of a stream, which is created with the log if this is the first note."""
+    if (found := find(tx, MARKS, stream.name)) is None:
+        create_client_log(tx, mark_log_name(stream.name))
+        return create(tx, MARKS, stream.name, StreamMarks(stream_id=stream.stream_id))
     assert found.value.stream_id == stream.stream_id, (
         f"{stream.name} was deleted with its marks: {found.value}"
     )
-    return found.value
+    return found
 
 
-def _advance(tx: Tx, stream: str, marks: StreamMarks, *, at_once: bool = False) -> StreamMarks:
-    """Store the notes of a stream, with the mark that follows from them, or when it is due; return what was stored."""
-    mark = next_mark(marks.last, live_notes(marks.writers, tx.now_ms).values(), marks.highest)
-    due_ms = None if mark is None else marks.marked_ms + MARK_PAUSE_MS
-    before = find(tx, MARKS, stream)
-    if before is None:
-        create_client_log(tx, mark_log_name(stream))
-    if mark is not None and due_ms is not None and (at_once or due_ms <= tx.now_ms):
-        marks, due_ms = attrs.evolve(marks, last=mark, marked_ms=tx.now_ms), None
+def _look(tx: Tx, before: Versioned[StreamMarks], *, at_once: bool = False) -> None:
+    """Look at all notes of a stream, write the mark that follows, and forget old notes; or note when that is due."""
+    stream, due_ms = before.key, before.value.looked_ms + LOOK_PAUSE_MS
+    if due_ms > tx.now_ms and not at_once:
+        _set_due(tx, stream, due_ms)
+        return
+    found = [get(tx, NOTES, key) for key in keys(tx, NOTES, prefix=_note_key(stream, ""))]
+    live = live_notes({each.key: each.value for each in found}, tx.now_ms)
+    before = _forget(tx, stream, [each for each in found if each.key not in live])
+    mark = next_mark(before.value.last, live.values(), before.value.highest)
+    if mark is not None:
         _append(tx, stream, mark)
-    if before is None:
-        create(tx, MARKS, stream, marks)
-    else:
-        replace(tx, MARKS, before, marks)
-    _set_due(tx, stream, due_ms)
-    return marks
+    last = before.value.last if mark is None else mark
+    replace(tx, MARKS, before, attrs.evolve(before.value, last=last, looked_ms=tx.now_ms))
+    _set_due(tx, stream, None)
+
+
+def _forget(tx: Tx, stream: str, notes: Sequence[Versioned[WriterNote]]) -> Versioned[StreamMarks]:
+    """Delete notes, whose times still count for the upper times of marks; return the record of the stream."""
+    before = get(tx, MARKS, stream)
+    delete_all(tx, NOTES, [each.key for each in notes])
+    times = [each.value.time for each in notes]
+    highest = max([*times, *([] if before.value.highest is None else [before.value.highest])], default=None)
+    if highest == before.value.highest:
+        return before
+    return replace(tx, MARKS, before, attrs.evolve(before.value, highest=highest))
 
 
 def _set_due(tx: Tx, stream: str, due_ms: int | None) -> None:
@@ -336,7 +371,7 @@ def _set_due(tx: Tx, stream: str, due_ms: int | None) -> None:
     if due_ms is None and found is not None:
         delete(tx, DUE, found)
     elif due_ms is not None and found is None:
-        create(tx, DUE, stream, DueMark(due_ms))
+        create(tx, DUE, stream, DueLook(due_ms))
         tx.wake((_DUE,))
 
 

@@ -193,7 +193,7 @@ async def test_a_group_far_behind_the_marks_that_are_kept_does_not_know_the_time
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventproc.store.marks.MARKS_BYTES_MAX", 400)
-    monkeypatch.setattr("eventproc.store.marks.MARK_PAUSE_MS", 0)
+    monkeypatch.setattr("eventproc.store.marks.LOOK_PAUSE_MS", 0)
     stream = await ep.create_stream("s/t")
     group, behind = await ep.create_group("g", ["s/t"]), await ep.create_group("h", ["s/t"])
     async with stream.writer() as writer, group.reader("r") as reader, behind.reader("r") as far:

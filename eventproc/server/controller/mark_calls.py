@@ -9,6 +9,8 @@ from eventproc.server.controller.conversions import cut_of, name_of
 from eventproc.store.catalog import find_stream, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.marks import forget_writer_note, note_time
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.limits import ID_CHARS_MAX
 from eventproc.store.model.time_marks import NoteVerdict
 
 _ANSWERS: Final = {
@@ -25,7 +27,14 @@ class MarkCalls:
         self.db = db
 
     async def note(self, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
-        """Note the time of a writer at its position. Raises NotFound for a missing stream, as Pravega's controller."""
+        """Note the time of a writer at its position.
+
+        Raises NotFound for a missing stream, as Pravega's controller, and InvalidArgument for a long name of a writer.
+        """
+        if len(request.writer) > ID_CHARS_MAX:
+            raise invalid_argument(
+                "writer", request.writer, f"it must have at most {ID_CHARS_MAX} characters"
+            )
         name, offsets = name_of(request.position.streamInfo), cut_of(request.position.cut)
 
         def note(tx: Tx) -> NoteVerdict:

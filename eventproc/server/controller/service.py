@@ -118,7 +118,8 @@ class Controller:
         self._containers = containers
         self._authority = authority
         self._answers = answers
-        self._running, self._is_closing = 0, False
+        self._running = 0
+        self._is_closing = False
         self._all_ended = anyio.Event()
         self.rules = self._all_rules(db)
 
