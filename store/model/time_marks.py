@@ -30,8 +30,8 @@ Higher: a writer that died holds the time of its stream up for longer. Lower: on
 events may be older than `lower`."""
 
 WRITERS_MAX: Final = 1_000
-"""Writers of a stream that count; of more, the longest silent ones are gone. Higher: a look at all notes, of
-60 us for each writer at 4 segments, takes longer; lower: the times of streams with many writers are too late."""
+"""Writers of a stream that count; of more, the longest silent ones are gone. Higher: a look at all notes, of 60 us for
+each writer at 4 segments, takes longer; lower: the times of streams with many writers are too late."""
 
 
 @attrs.frozen

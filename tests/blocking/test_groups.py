@@ -18,6 +18,7 @@ from eventproc.blocking import BlockingEventproc, BlockingGroup, BlockingStream
 from eventproc.groups.session import SAVE_EVENTS
 from eventproc.store.model.errors import Closed, InvalidArgument
 from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderOnline
+from eventproc.windows import TimeWindow
 from tests.support.child_process import run
 
 GROUP = "shop/billing"
@@ -251,3 +252,17 @@ def test_the_awaited_and_the_blocking_form_share_a_group(tmp_path: Path) -> None
             assert numbers(iter(reader), 4) == [0, 1, 2, 3]
         with ThreadPoolExecutor() as threads:
             assert threads.submit(anyio.run, read).result(60) == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_writer_notes_times_behind_its_posted_events_and_a_reader_sees_between_which_it_is(
+    stream: BlockingStream, group: BlockingGroup
+) -> None:
+    with stream.writer() as writer, group.reader("a") as reader:
+        writer.post(b"1", event_time=10)
+        writer.note_time(20)
+        assert reader.time_window() == TimeWindow(None, 20)
+        assert numbers(reader.until(stream.tail())) == [1]
+        reader.commit()
+        assert reader.time_window("shop/orders") == TimeWindow(20, None)
+        with pytest.raises(InvalidArgument):
+            writer.note_time(19)
