@@ -272,7 +272,6 @@ async def test_a_task_that_is_cancelled_while_it_joins_serves_nothing() -> None:
 
 async def stores_of(controller: Controller, stream: str) -> set[int]:
     locate = controller.rules["getURI"].call
-    assert locate is not None
     info = pb.StreamInfo(scope="s", stream=stream)
     return {(await locate(pb.SegmentId(streamInfo=info, segmentId=number))).port for number in range(16)}
 

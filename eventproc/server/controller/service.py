@@ -95,13 +95,13 @@ Call: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class Rule(NamedTuple):
-    """A method: what its caller needs, and the function; None for one that is not implemented.
+    """A method: what its caller needs, and the function.
 
     with_caller: the function gets the caller, too, for what the need does not say.
     """
 
     need: Need
-    call: Call | None
+    call: Call
     with_caller: bool = False
 
 
@@ -224,8 +224,6 @@ class Controller:
                 raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: the request is missing")
             scope, local = target_of(request)
             rule.need.verify(caller, scope, local)
-            if rule.call is None:
-                raise GRPCError(Status.UNIMPLEMENTED, f"{name} is not served; see docs/guide/serving.md")
             who = [caller] if rule.with_caller else []
             reply = await rule.call(request, *who)
             if "delegationToken" in reply.DESCRIPTOR.fields_by_name:
