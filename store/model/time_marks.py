@@ -89,8 +89,8 @@ def next_mark(
     if not times or (last is not None and min(times) <= last.lower):
         return None
     cuts = [note.position for note in counting] + ([] if last is None else [last.cut])
-    upper = max([*times, *([] if last is None else [last.upper]), *([] if highest is None else [highest])])
-    return TimeMark(lower=min(times), upper=upper, cut=reduce(DividedCut.later, cuts))
+    earlier = ([] if last is None else [last.upper]) + ([] if highest is None else [highest])
+    return TimeMark(lower=min(times), upper=max(times + earlier), cut=reduce(DividedCut.later, cuts))
 
 
 @attrs.frozen
