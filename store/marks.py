@@ -12,8 +12,9 @@ that was written is never changed, because a reader may have passed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import attrs
@@ -24,6 +25,7 @@ from eventproc.store.client_logs import (
     create_client_log,
     delete_client_log,
     find_client_log,
+    list_client_logs,
     truncate_client_log,
 )
 from eventproc.store.database import Tx, Watch
@@ -55,6 +57,7 @@ from eventproc.store.records import (
     replace,
 )
 from eventproc.store.segments import (
+    READ_BYTES_MAX,
     EventBlock,
     SegmentEvents,
     append,
@@ -279,9 +282,10 @@ def mark_violations(tx: Tx) -> list[str]:
     """Return a line for each invariant of marks that does not hold. Reads all marks."""
     found = [problem for stream in keys(tx, MARKS) for problem in _problems_of(tx, stream)]
     noted = {"/".join(key.split("/", 2)[:2]) for key in keys(tx, NOTES)}
-    alone = {*keys(tx, DUE), *noted} - set(keys(tx, MARKS))
+    logged = {stream for log in list_client_logs(tx) if (stream := marked_stream(log)) is not None}
+    alone = {*keys(tx, DUE), *noted, *logged} - set(keys(tx, MARKS))
     return found + [
-        f"{stream} has notes of writers, or a due look, and no record" for stream in sorted(alone)
+        f"{stream} has marks or notes of writers, and no record of them" for stream in sorted(alone)
     ]
 
 
@@ -294,12 +298,11 @@ def _problems_of(tx: Tx, stream: str) -> list[str]:
         return [f"{stream} has notes of writers, and no log of marks"]
     found: list[str] = []
     before: TimeMark | None = None
-    for number in range(state.head_number, state.tail_number):
-        mark = _mark_at(tx, stream, log, number)
+    for mark in _marks_from(tx, stream, log, state.head):
         if before is not None and not (
             before.lower < mark.lower and before.upper <= mark.upper and mark.cut.reaches(before.cut)
         ):
-            found.append(f"{stream}: mark {number} is not behind the one before: {before}, {mark}")
+            found.append(f"{stream}: a mark is not behind the one before: {before}, {mark}")
         before = mark
     if before != marks.last:
         found.append(f"{stream}: its newest mark is {before}, its record says {marks.last}")
@@ -394,9 +397,18 @@ def _drop_before(tx: Tx, stream: str, log: int, number: int) -> None:
 
 def _mark_at(tx: Tx, stream: str, log: int, number: int) -> TimeMark:
     """Return a mark that is not truncated. One look-up by number, and one extent."""
-    offset = offset_of_number(tx, log, CLIENT_SEGMENT, number)
-    (run, *_) = read(tx, log, {CLIENT_SEGMENT: (offset, None)}, bytes_max=1).runs
-    try:
-        return decode_mark(run.payloads[0])
-    except ValueError as why:
-        raise CorruptRecord(key=f"{mark_log_name(stream)} at {offset}", reason=str(why)) from None
+    return next(_marks_from(tx, stream, log, offset_of_number(tx, log, CLIENT_SEGMENT, number), bytes_max=1))
+
+
+def _marks_from(
+    tx: Tx, stream: str, log: int, offset: int, *, bytes_max: int = READ_BYTES_MAX
+) -> Iterator[TimeMark]:
+    """Yield the marks from an offset on, which are read in steps of so many bytes."""
+    while runs := read(tx, log, {CLIENT_SEGMENT: (offset, None)}, bytes_max=bytes_max).runs:
+        for payload in chain.from_iterable(run.payloads for run in runs):
+            try:
+                yield decode_mark(payload)
+            except ValueError as why:
+                key = f"{mark_log_name(stream)}, from {offset} on"
+                raise CorruptRecord(key=key, reason=str(why)) from None
+        offset = runs[-1].end

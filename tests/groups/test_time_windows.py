@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from eventproc import Eventproc, GroupReader, ScalingPolicy, Stream
+from eventproc import Eventproc, GroupReader, ScalingPolicy, Stream, open_memory
 from eventproc.errors import Closed, InvalidArgument, StreamReplaced, StreamSealed
 from eventproc.testing import check
 from eventproc.windows import TimeWindow
@@ -207,3 +207,19 @@ async def test_a_group_far_behind_the_marks_that_are_kept_does_not_know_the_time
         assert await read(far, stream) == list(range(20))
         assert await far.time_window() == TimeWindow(19, None)
     await check(ep.db)
+
+
+@pytest.mark.parametrize(
+    "kind, problem", [("time marks", "no record of them"), ("client log", "no log of marks")]
+)
+async def test_a_check_finds_records_of_marks_that_are_lost(kind: str, problem: str) -> None:
+    async with open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            await writer.note_time(1)
+        await check(ep.db)
+        lost = await ep.db.write(lambda tx: tx.execute("DELETE FROM record WHERE kind = ?", (kind,)).rowcount)
+        assert lost == 1
+        with pytest.raises(AssertionError, match=problem):
+            await check(ep.db)
