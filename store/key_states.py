@@ -16,6 +16,7 @@ import attrs
 from eventproc.store.database import SqlValue, Tx, upsert
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.limits import POINT_BITS
+from eventproc.store.model.list_pages import ListPage, chosen_entries
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import point
 from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
@@ -87,9 +88,22 @@ _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?)"
 _STORE_MANY: Final = _STORE.replace(_ROW, ", ".join([_ROW] * KEYS_A_STATEMENT))
 
 
-def list_state_records(tx: Tx, *, limit: int) -> list[StateRecord]:
-    """Return the first records by the names of their groups. One query, and a look-up each."""
-    return [get(tx, STATE, group).value for group in keys(tx, STATE, limit=limit)]
+def list_state_records(tx: Tx, page: ListPage) -> list[StateRecord]:
+    """Return a page of the records by the names of their groups, of which its reader may know the stream of the keys.
+
+    Cost: one query, and a look-up each; with a filter, as `chosen_entries`.
+    """
+
+    def read(part: ListPage) -> list[StateRecord]:
+        return [
+            get(tx, STATE, group).value for group in keys(tx, STATE, after=part.after or "", limit=part.most)
+        ]
+
+    if page.readable is None:
+        return read(page)
+    return chosen_entries(
+        read, lambda each: page.allows(each.group, each.stream), lambda each: each.group, page
+    )
 
 
 def find_state(tx: Tx, group: str) -> StateRecord:

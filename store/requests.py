@@ -21,6 +21,7 @@ from eventproc.store.database import SharedSlot, Tx, Watch
 from eventproc.store.local_results import LocalResults
 from eventproc.store.model import errors, group_errors, metadata_errors
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
+from eventproc.store.model.list_pages import ListPage, NameFilter, chosen_entries
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import Headers
 
@@ -277,14 +278,23 @@ def get_request(tx: Tx, request_id: str) -> Request:
     return found
 
 
-def list_requests(tx: Tx, *, limit: int = 100, after: str | None = None) -> list[Request]:
-    """Return the newest requests, newest first. after: only those whose ids sort before this one, so the next page."""
-    order = "ORDER BY id DESC LIMIT ?"
-    if after is None:
-        rows = tx.execute(f"SELECT {_COLUMNS} FROM request {order}", (limit,))
-    else:
-        rows = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE id < ? {order}", (after, limit))
-    return [_request(row) for row in rows.fetchall()]
+def list_requests(tx: Tx, page: ListPage) -> list[Request]:
+    """Return a page of the requests, the newest first, of those whose targets its reader may know.
+
+    Cost with a filter: as `chosen_entries`.
+    """
+
+    def read(part: ListPage) -> list[Request]:
+        order = "ORDER BY id DESC LIMIT ?"
+        if part.after is None:
+            rows = tx.execute(f"SELECT {_COLUMNS} FROM request {order}", (part.most,))
+        else:
+            rows = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE id < ? {order}", (part.after, part.most))
+        return [_request(row) for row in rows.fetchall()]
+
+    if page.readable is None:
+        return read(page)
+    return chosen_entries(read, lambda each: page.allows(each.target), lambda each: each.id, page)
 
 
 def pending_of(tx: Tx, target: str) -> list[Request]:
@@ -295,16 +305,26 @@ def pending_of(tx: Tx, target: str) -> list[Request]:
     return [_request(row) for row in rows.fetchall()]
 
 
-def pending_requests(tx: Tx) -> int:
-    """Return the number of pending requests. Reads one index."""
-    row = tx.execute("SELECT count(*) FROM request WHERE status = 'pending'").fetchone()
-    return int(row[0])
+def pending_requests(tx: Tx, readable: NameFilter | None = None) -> int:
+    """Return the number of pending requests. Reads one index. readable: which targets count; None: all."""
+    if readable is None:
+        return int(tx.execute("SELECT count(*) FROM request WHERE status = 'pending'").fetchone()[0])
+    targets = tx.execute("SELECT target FROM request WHERE status = 'pending'").fetchall()
+    return sum(readable.allows(target) for (target,) in targets)
 
 
-def count_requests(tx: Tx) -> dict[tuple[str, str, str], int]:
-    """Return how many requests are kept, by kind, status and origin. Reads all of the last day."""
-    rows = tx.execute("SELECT kind, status, origin, count(*) FROM request GROUP BY kind, status, origin")
-    return {(kind, status, origin): int(count) for kind, status, origin, count in rows.fetchall()}
+def count_requests(tx: Tx, readable: NameFilter | None = None) -> dict[tuple[str, str, str], int]:
+    """Return how many requests are kept, by kind, status and origin. Reads all of the last day.
+
+    readable: which targets count. None: all.
+    """
+    group = "kind, status, origin" if readable is None else "kind, status, origin, target"
+    rows = tx.execute(f"SELECT {group}, count(*) FROM request GROUP BY {group}").fetchall()
+    found: dict[tuple[str, str, str], int] = {}
+    for kind, status, origin, *target, count in rows:
+        if readable is None or readable.allows(target[0]):
+            found[kind, status, origin] = found.get((kind, status, origin), 0) + int(count)
+    return found
 
 
 def watch_request(request_id: str) -> Watch:

@@ -308,7 +308,8 @@ def list_groups(
     """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope).
 
     A group whose record is damaged is left out, and the log names it.
-    kinds: of which kinds. Default: all but share groups. workers: those of workers, too.
+    kinds: of which kinds. Default: all but share groups. workers: those of workers, too. A reader that `page` names may
+    know a group and its streams, or does not see it.
     Cost: as `chosen_entries`.
     """
 
@@ -319,7 +320,9 @@ def list_groups(
         name, group = entry
         if group is None:
             LOG.warning("group %s is not listed, because its record is damaged; run `eventproc doctor`", name)
-        return group is not None and (group.kind in kinds or (workers and group.worker))
+            return False
+        is_kind = group.kind in kinds or (workers and group.worker)
+        return is_kind and page.allows(*(each.name for each in group.streams))
 
     return [group for _, group in chosen_entries(read, chooses, lambda each: each[0], page) if group]
 

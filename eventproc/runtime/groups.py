@@ -5,7 +5,7 @@ What serves them is imported by the first call, because a program without groups
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -13,16 +13,13 @@ from eventproc.groups import (
     EQUAL,
     READERS,
     GroupEnd,
-    GroupInfo,
     GroupOptions,
     GroupStart,
     RetainedPart,
     TruncatedPolicy,
     ensure_group,
     get_group,
-    group_info,
     group_name,
-    list_groups,
 )
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Database, Tx
@@ -30,15 +27,10 @@ from eventproc.store.faults import Step
 from eventproc.store.groups import (
     DELIVERIES_MAX,
     LOCK_MS,
-    OWNED,
-    SHARE,
     DeletedPolicy,
-    GroupKind,
     ShareOptions,
 )
 from eventproc.store.model.argument_checks import check_iterable, invalid_argument
-from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import check_scope_name
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for
 from eventproc.streams.stream import Stream
 
@@ -187,28 +179,6 @@ class GroupSystem:
         await self._db.read(partial(get_group, name=full))
         return Group(self._db, full, chosen)
 
-    async def groups(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[GroupInfo]:
-        """Return the groups, by scope and name: those of readers, consumers and processors.
-
-        Args:
-            scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last group of the previous page, "scope/group". None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            NotFound: no such scope.
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-        """
-        return await self._list(scope, ListPage.of(prefix, after, limit), OWNED)
-
     @overload
     async def create_share_group(
         self,
@@ -304,34 +274,6 @@ class GroupSystem:
         full, chosen = group_name(name), codec_for(payload, codec)
         await self._db.read(partial(get_group, name=full, share=True))
         return ShareGroup(self._db, full, chosen)
-
-    async def share_groups(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[GroupInfo]:
-        """Return the share groups, by scope and name.
-
-        Args:
-            scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last group of the previous page, "scope/group". None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            NotFound: no such scope.
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-        """
-        return await self._list(scope, ListPage.of(prefix, after, limit), [SHARE])
-
-    async def _list(self, scope: str | None, page: ListPage, kinds: Collection[GroupKind]) -> list[GroupInfo]:
-        if scope is not None:
-            check_scope_name(scope)
-        look = partial(list_groups, scope=scope, page=page, kinds=kinds)
-        return list(map(group_info, await self._db.read(look)))
 
 
 def _named(

@@ -6,6 +6,7 @@ of segments are counters already, and survive restarts. A look is one read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +27,7 @@ from eventproc.ingestion.status import (
     describe_supervisor,
     describe_workers,
 )
+from eventproc.ingestion.visibility import list_supervisors
 from eventproc.runtime.overview import Backlog, backlogs
 from eventproc.store.catalog import count_streams, current_epoch, list_streams
 from eventproc.store.catalog.queries import head_cut, tail_cut
@@ -35,11 +37,10 @@ from eventproc.store.database import Database, SharedSlot, Tx
 from eventproc.store.delayed_events import count_all_delayed
 from eventproc.store.file_store import REQUEST_DURATIONS
 from eventproc.store.groups import SHARE, count_deliveries
-from eventproc.store.ingestion import supervisor_ids
 from eventproc.store.inspection.database_file import database_bytes
-from eventproc.store.key_states import list_state_records, measure_state
+from eventproc.store.key_states import StateRecord, list_state_records, measure_state
 from eventproc.store.model.ingestion import TaskState
-from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.requests import count_requests
 from eventproc.store.segments.free_pages import free_space
 from eventproc.store.task_queue import count_tasks
@@ -70,6 +71,9 @@ where a state is large. Lower: a first look shows fewer states."""
 
 COUNT_MS_MAX: Final = 600_000
 """How long a count may take before another one begins."""
+
+NAMES: Final = frozenset({"stream", "group", "supervisor"})
+"""Labels of measures whose values are names, which not every reader may know."""
 
 Point: TypeAlias = tuple[Labels, float]
 """The values of the labels of a measure, and its value."""
@@ -204,34 +208,51 @@ class StoreLook:
         return [each for each in self.workers if not each.alive]
 
 
-async def look_at_store(db: Database) -> StoreLook:
+async def look_at_store(db: Database, readable: NameFilter | None = None) -> StoreLook:
     """Return what is measured. Raises Closed, DatabaseStopped, and Retryable errors.
 
+    readable: the names that a reader may know, of whose objects the measures are that are not of the server; None: all.
     Cost: two reads, with a few look-ups for each active segment of the measured streams and groups; in a driver of
     Spark a question to the JVM, and a read, for each query.
     """
     own = {
         "process": {name: value() for name, value in db.shared[PROCESS_VALUES].items()},
-        "sent": db.shared[EVENTS_SENT].copy(),
-        "read": db.shared[EVENTS_READ].copy(),
+        "sent": _of_streams(db.shared[EVENTS_SENT], readable),
+        "read": _of_streams(db.shared[EVENTS_READ], readable),
         "queries": [found for describe in db.shared[QUERIES] for found in await to_thread.run_sync(describe)],
-        "durations": {each.name: each.durations_of(db).copy() for each in HISTOGRAMS},
+        "durations": {each.name: _durations(each, db, readable) for each in HISTOGRAMS},
     }
     with anyio.move_on_after(COUNT_WAIT_S):  # the read goes on, and a later look has what it counts
-        await db.read(partial(_count_states, counts=db.shared[STATE_COUNTS]))
-    return await db.read(partial(_look, db=db, own=own))
+        await db.read(partial(_count_states, counts=db.shared[STATE_COUNTS], readable=readable))
+    return await db.read(partial(_look, db=db, own=own, readable=readable))
 
 
-def _look(tx: Tx, db: Database, own: Mapping[str, Any]) -> StoreLook:
-    """own: what the process knows, by the fields of a look."""
+def _of_streams(counts: Counter[str], readable: NameFilter | None) -> dict[str, int]:
+    """Return the counts of the streams that a reader may know."""
+    return {each: count for each, count in counts.items() if readable is None or readable.allows(each)}
+
+
+def _durations(
+    histogram: Histogram, db: Database, readable: NameFilter | None
+) -> Mapping[Labels, Distribution]:
+    """Return durations, of the streams that a reader may know."""
+    found = histogram.durations_of(db).copy()
+    if readable is None:
+        return found
+    is_of_streams = histogram.labels[0] == "stream"
+    return {each: found[each] for each in found if is_of_streams and readable.allows(each[0])}
+
+
+def _look(tx: Tx, db: Database, own: Mapping[str, Any], readable: NameFilter | None) -> StoreLook:
+    """own: what the process knows, by the fields of a look. readable: as of `look_at_store`."""
     is_alive = db.peers.is_alive
-    records, counts = list_state_records(tx, limit=STATES_MAX), db.shared[STATE_COUNTS]
-    groups = backlogs(tx)
-    names = supervisor_ids(tx, page=ListPage(limit=SUPERVISORS_MAX))
+    records, counts = _states(tx, readable), db.shared[STATE_COUNTS]
+    groups = backlogs(tx, readable)
+    names = list_supervisors(tx, ListPage(limit=SUPERVISORS_MAX, readable=readable))
     situations = (read_situation(tx, each, is_alive, with_lags=True) for each in names)
     return StoreLook(
-        streams_count=count_streams(tx),
-        streams=[*_measure_streams(tx)],
+        streams_count=count_streams(tx, readable=readable),
+        streams=[*_measure_streams(tx, readable)],
         groups=groups,
         states={
             each.group: count
@@ -244,8 +265,8 @@ def _look(tx: Tx, db: Database, own: Mapping[str, Any]) -> StoreLook:
             if (reached := stored_watermark(tx, each.group, each.stream_id)) is not None
         },
         deliveries=_count_deliveries(tx, (each.group for each in groups if each.kind == SHARE)),
-        requests=count_requests(tx),
-        transactions_open=count_open(tx),
+        requests=count_requests(tx, readable),
+        transactions_open=count_open(tx, _stream_ids(tx, readable)),
         tasks=count_tasks(tx),
         cluster=describe_cluster(tx, db),
         supervisors=[describe_supervisor(each) for each in situations if each is not None],
@@ -257,19 +278,30 @@ def _look(tx: Tx, db: Database, own: Mapping[str, Any]) -> StoreLook:
     )
 
 
-def _measure_streams(tx: Tx) -> Iterator[StreamMeasure]:
+def _states(tx: Tx, readable: NameFilter | None) -> list[StateRecord]:
+    return list_state_records(tx, ListPage(limit=STATES_MAX, readable=readable))
+
+
+def _stream_ids(tx: Tx, readable: NameFilter | None) -> frozenset[int] | None:
+    """Return the ids of the streams that a reader may know; None: all."""
+    if readable is None:
+        return None
+    return frozenset(each.stream_id for each in list_streams(tx, page=ListPage(readable=readable)))
+
+
+def _measure_streams(tx: Tx, readable: NameFilter | None) -> Iterator[StreamMeasure]:
     delayed = count_all_delayed(tx)
-    for stream in list_streams(tx, page=ListPage(limit=STREAMS_MAX)):
+    for stream in list_streams(tx, page=ListPage(limit=STREAMS_MAX, readable=readable)):
         written = size_before(tx, stream, tail_cut(tx, stream))
         dropped = size_before(tx, stream, head_cut(tx, stream))
-        readable = StreamSize(written.bytes - dropped.bytes, written.events - dropped.events)
+        kept = StreamSize(written.bytes - dropped.bytes, written.events - dropped.events)
         segments = len(current_epoch(tx, stream).segments)
-        yield StreamMeasure(stream.name, written, readable, segments, delayed.get(stream.stream_id, 0))
+        yield StreamMeasure(stream.name, written, kept, segments, delayed.get(stream.stream_id, 0))
 
 
-def _count_states(tx: Tx, counts: dict[str, StateCount]) -> None:
+def _count_states(tx: Tx, counts: dict[str, StateCount], readable: NameFilter | None) -> None:
     """Count the states that were not counted for long."""
-    for record in list_state_records(tx, limit=STATES_MAX):
+    for record in _states(tx, readable):
         began, count = tx.clock.monotonic_ms(), counts.setdefault(record.group, StateCount())
         if began < count.next_ms:
             continue
@@ -298,6 +330,7 @@ class Measure:
         Prometheus take that for a ratio, and change the name.
     labels: what its values are distinguished by. points: its values in a look.
     is_counter: whether it only grows; else it is a gauge. operation: of a client, which it measures; "" for others.
+    is_of_names: whether it measures what a look has of the names that its reader may know, and not the server.
     """
 
     name: str
@@ -307,6 +340,11 @@ class Measure:
     points: Callable[[StoreLook], Iterable[Point]]
     is_counter: bool = False
     operation: str = ""
+    is_of_names: bool = attrs.field()
+
+    @is_of_names.default
+    def _(self) -> bool:
+        return bool(self.labels) and self.labels[0] in NAMES
 
     @property
     def prometheus_name(self) -> str:
@@ -353,9 +391,16 @@ def _client(operation: str, name: str, about: str, field: str) -> Measure:
     return Measure(f"messaging.client.{name}", "{message}", about, ("stream",), points, True, operation)
 
 
-def _one(name: str, unit: str, about: str, value: Value[StoreLook]) -> Measure:
+def _one(name: str, unit: str, about: str, value: Value[StoreLook], *, is_of_names: bool = False) -> Measure:
     value_of = _getter(value)
-    return Measure(f"eventproc.{name}", unit, about, (), lambda look: [((), value_of(look))])
+    return Measure(
+        f"eventproc.{name}",
+        unit,
+        about,
+        (),
+        lambda look: [((), value_of(look))],
+        is_of_names=is_of_names,
+    )
 
 
 def _counted(name: str, unit: str, about: str, field: str) -> Measure:
@@ -434,7 +479,7 @@ def _ended_by_state(found: SupervisorStatus) -> Mapping[str, int]:
 
 
 MEASURES: Final = (
-    _one("streams", "{stream}", "Streams and topics of the directory.", "streams_count"),
+    _one("streams", "{stream}", "Streams and topics of the directory.", "streams_count", is_of_names=True),
     _STREAM.measure("events", "{event}", "Events written since creation.", "written.events", is_counter=True),
     _STREAM.measure("bytes", "By", "Bytes written since creation.", "written.bytes", is_counter=True),
     _STREAM.measure("readable_events", "{event}", "Events that are kept.", "readable.events"),
@@ -487,12 +532,14 @@ MEASURES: Final = (
         "{transaction}",
         "Transactions that are not decided; a joint one counts for each stream.",
         "transactions_open",
+        is_of_names=True,
     ),
     _one(
         "requests_pending",
         "{request}",
         "Requests to change streams and scopes.",
         "requests_pending",
+        is_of_names=True,
     ),
     Measure(
         "eventproc.requests",
@@ -500,6 +547,7 @@ MEASURES: Final = (
         "Requests of the last day, of people and of policies.",
         ("kind", "state", "origin"),
         lambda look: look.requests.items(),
+        is_of_names=True,
     ),
     Measure(
         "eventproc.tasks",

@@ -14,7 +14,7 @@ from eventproc.processors.observe.status import oldest_commit, published_statuse
 from eventproc.store.catalog import list_streams
 from eventproc.store.database import Tx
 from eventproc.store.groups import OWNED, SHARE, GroupKind, GroupRecord
-from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.requests import pending_requests
 from eventproc.store.transactions import count_open
@@ -75,26 +75,31 @@ class Overview:
     groups: tuple[Backlog, ...]
 
 
-def overview_of(tx: Tx) -> Overview:
-    """Return the overview. Cost: a few look-ups for each segment of all streams, and those of `backlogs`."""
-    streams = [StreamInfo.of(tx, each) for each in list_streams(tx)]
-    groups = backlogs(tx)
+def overview_of(tx: Tx, readable: NameFilter | None = None) -> Overview:
+    """Return the overview, of what a reader may know. readable: which names that are; None: all.
+
+    Cost: a few look-ups for each segment of all these streams, and those of `backlogs`.
+    """
+    streams = [StreamInfo.of(tx, each) for each in list_streams(tx, page=ListPage(readable=readable))]
+    groups = backlogs(tx, readable)
     return Overview(
         streams_count=len(streams),
         events_per_second=round(sum(each.events_per_second for each in streams), 3),
         unfinished_events=sum(each.events for each in groups),
         unfinished_age_ms=max((each.age_ms for each in groups if each.age_ms is not None), default=None),
         dead_letters=sum(each.dead_letters for each in groups),
-        requests_pending=pending_requests(tx),
-        transactions_open=count_open(tx),
+        requests_pending=pending_requests(tx, readable),
+        transactions_open=count_open(
+            tx, None if readable is None else frozenset(each.stream_id for each in streams)
+        ),
         streams=tuple(sorted(streams, key=lambda each: -each.events_per_second)[:SHOWN]),
         groups=tuple(sorted(groups, key=lambda each: -each.events)[:SHOWN]),
     )
 
 
-def backlogs(tx: Tx) -> list[Backlog]:
-    """Return what groups have not finished, the first GROUPS_MAX by name."""
-    found = list_groups(tx, page=ListPage(limit=GROUPS_MAX), kinds=(*OWNED, SHARE))
+def backlogs(tx: Tx, readable: NameFilter | None = None) -> list[Backlog]:
+    """Return what groups have not finished, the first GROUPS_MAX by name that a reader may know."""
+    found = list_groups(tx, page=ListPage(limit=GROUPS_MAX, readable=readable), kinds=(*OWNED, SHARE))
     return [_backlog(tx, each) for each in found]
 
 

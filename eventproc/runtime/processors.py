@@ -9,14 +9,12 @@ from eventproc.processors import (
     AppTx,
     ProcessorDescription,
     describe_processor,
-    describe_processors,
     pause_processor,
 )
 from eventproc.processors.context import call_in_tx
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_function, check_str
-from eventproc.store.model.list_pages import ListPage
 
 R = TypeVar("R")
 
@@ -25,22 +23,6 @@ class ProcessorSystem:
     """The part of `Eventproc` that shows processors, pauses them, and changes the tables of apps. `run` runs them."""
 
     _db: Database
-
-    async def processors(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[ProcessorDescription]:
-        """Return the processors and workers that ever ran here, by scope and name of their groups.
-
-        Args:
-            prefix: only those whose groups have names in their scopes that begin with it. Default: all.
-            after: group of the last processor of the previous page, "scope/group". None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-        """
-        page = ListPage.of(prefix, after, limit)
-        return await self._db.read(lambda tx: describe_processors(tx, self._db.peers, page))
 
     async def processor(self, group: str) -> ProcessorDescription:
         """Return the description of one processor, or worker.

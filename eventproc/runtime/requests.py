@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+from functools import partial
 
 from eventproc.base.clock import new_id
 from eventproc.store.database import Database
-from eventproc.store.model.argument_checks import check_int, check_str
+from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.requests import Request, get_request, list_requests
 from eventproc.streams import request_calls
 from eventproc.streams.request_calls import WAIT_MS
@@ -17,8 +19,10 @@ from eventproc.workflows.requests import Operation
 class Requests:
     """The requests of a directory; `ep.requests`. Any process finds a request by its id, for a day after its end."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, readable: NameFilter | None = None) -> None:
+        """readable: which targets `list` shows. None (default): all."""
         self._db = db
+        self._readable = readable
 
     def __repr__(self) -> str:
         return f"Requests({self._db.name!r})"
@@ -102,8 +106,8 @@ class Requests:
         Raises:
             InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
         """
-        limit, last = check_int("limit", limit, least=1), None if after is None else check_str("after", after)
-        return await self._db.read(lambda tx: list_requests(tx, limit=limit, after=last))
+        page = ListPage.of("", after, limit, self._readable)
+        return await self._db.read(partial(list_requests, page=page))
 
     async def wait(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
         """Return a request once it is done or rejected, in whichever process it runs.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.list_pages import ListPage
@@ -17,7 +17,7 @@ from eventproc.store.model.list_pages import ListPage
 if TYPE_CHECKING:
     from eventproc.ingestion import SupervisorSpec
     from eventproc.ingestion.changes import SpecEffect
-    from eventproc.ingestion.status import IngestWorkerInfo, SupervisorInfo
+    from eventproc.ingestion.status import IngestWorkerInfo
     from eventproc.ingestion.supervisor import Supervisor
     from eventproc.store.ingestion.logs import IngestLogLine
 
@@ -80,31 +80,6 @@ class SupervisorSystem:
         check_str("id", id)
         await self._db.read(partial(spec_versions, supervisor=id))
         return Supervisor(self._db, id)
-
-    async def supervisors(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[SupervisorInfo]:
-        """Return the supervisors that have not ended, by id.
-
-        Args:
-            prefix: only those whose ids begin with it. Default: all.
-            after: id of the last supervisor of the previous page. None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-        """
-        from eventproc.ingestion.loop import get_situation
-        from eventproc.ingestion.status import supervisor_info
-        from eventproc.store.ingestion import supervisor_ids
-
-        page = ListPage.of(prefix, after, limit)
-
-        def look(tx: Tx) -> list[SupervisorInfo]:
-            alive = self._db.peers.is_alive
-            return [supervisor_info(get_situation(tx, each, alive)) for each in supervisor_ids(tx, page)]
-
-        return await self._db.read(look)
 
     async def ingestion_workers(
         self, *, after: str | None = None, limit: int | None = None

@@ -32,6 +32,7 @@ from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.processors.options import Options
 from eventproc.processors.run import ProcessorRun
 from eventproc.runtime.groups import GroupSystem
+from eventproc.runtime.lists import ListSystem
 from eventproc.runtime.maintenance import MaintenanceSystem
 from eventproc.runtime.processors import ProcessorSystem
 from eventproc.runtime.requests import Requests
@@ -42,7 +43,6 @@ from eventproc.runtime.topics import TopicSystem
 from eventproc.store.catalog import (
     get_stream,
     list_scopes,
-    list_streams,
 )
 from eventproc.store.database import (
     Database,
@@ -78,7 +78,7 @@ from eventproc.store.replicated import (
     find_named,
     named_objects,
 )
-from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, StreamInfo, request_calls
+from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
 from eventproc.streams.request_calls import RequestOptions
 from eventproc.streams.stream import Stream
@@ -91,7 +91,6 @@ if TYPE_CHECKING:
     from eventproc.jobs.jobs import Jobs
     from eventproc.processors.key_state import KeyState
     from eventproc.processors.key_states import KeyStates
-    from eventproc.runtime.overview import Overview
     from eventproc.runtime.users import Users
     from eventproc.streams.delayed_events import DelayedEvents
     from eventproc.streams.schedules import Schedules
@@ -103,7 +102,9 @@ U = TypeVar("U")
 V = TypeVar("V")
 
 
-class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSystem, TableSystem, TopicSystem):
+class Eventproc(
+    GroupSystem, ListSystem, MaintenanceSystem, ProcessorSystem, SupervisorSystem, TableSystem, TopicSystem
+):
     """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
 
     Closing it closes the writers, readers and running apps that are still open, the newest first.
@@ -472,40 +473,6 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         record = await self._db.read(lambda tx: get_stream(tx, name))
         return Stream(self._db, name, record.value.stream_id, chosen)
 
-    async def streams(
-        self,
-        scope: str | None = None,
-        *,
-        tag: str | None = None,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[StreamInfo]:
-        """Return the streams, by scope and name; topics are among them.
-
-        Args:
-            scope: only those of this scope. None (default): of all scopes.
-            tag: only those with this tag. None (default): with any.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last stream of the previous page, "scope/stream". None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            NotFound: no such scope.
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-
-        Cost:
-            A few look-ups for each segment.
-        """
-        if scope is not None:
-            check_scope_name(scope)
-        if tag is not None:
-            check_str("tag", tag)
-        page = ListPage.of(prefix, after, limit)
-        return await self._db.read(
-            lambda tx: [StreamInfo.of(tx, each) for each in list_streams(tx, scope, page, tag=tag)]
-        )
-
     def transaction(
         self, *, consumer: ProgressSource | None = None, lease_ms: int | None = LEASE_MS
     ) -> JointTransaction:
@@ -601,16 +568,6 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         """
         StreamName.parse(name)
         await self._db.write(partial(delete_named, name=name))
-
-    async def overview(self) -> Overview:
-        """Return what the store does, at a glance: the busiest streams, the groups that are most behind, what waits.
-
-        Cost:
-            A few look-ups for each segment of all streams, and of those that the groups have not finished.
-        """
-        from eventproc.runtime.overview import overview_of
-
-        return await self._db.read(overview_of)
 
     @overload
     def dead_letters(self, group: str) -> DeadLetters: ...

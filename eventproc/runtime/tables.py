@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_str
-from eventproc.store.model.list_pages import ListPage
 
 if TYPE_CHECKING:
     from eventproc.ingestion.intervals import RowTime
     from eventproc.store.ingestion.iceberg import StoreTables
-    from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableFile, TableInfo
+    from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableFile
 
 T = TypeVar("T")
 
@@ -22,31 +21,6 @@ class TableSystem:
     """The part of `Eventproc` that lists, describes and drops tables. It needs the extra `tables`, without Spark."""
 
     _db: Database
-
-    async def tables(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[TableInfo]:
-        """Return the tables that have published rows, by name.
-
-        Args:
-            prefix: only those whose names begin with it. Default: all.
-            after: name of the last table of the previous page. None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-            NotSupported: there are tables, and the extra `tables` is not installed.
-
-        Cost:
-            Reads the metadata of each table that is returned.
-        """
-        from eventproc.store.ingestion.pointers import has_tables
-        from eventproc.store.ingestion.table_access import on_tables
-
-        page = ListPage.of(prefix, after, limit)
-        if not await self._db.read(has_tables):
-            return []  # also of a store that has no place for them
-        return await on_tables(self._db, lambda tables: tables.summaries(page))
 
     async def describe_table(
         self, name: str, *, start: RowTime | None = None, end: RowTime | None = None

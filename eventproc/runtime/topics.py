@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from eventproc.store.catalog import get_topic, list_topics
+from eventproc.store.catalog import get_topic
 from eventproc.store.database import Database
-from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import StreamName, check_scope_name
+from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import (
     COMPACT_NOTHING,
     DATABASE_STORAGE,
@@ -33,7 +32,7 @@ from eventproc.workflows.requests import CreateStream
 
 if TYPE_CHECKING:
     from eventproc.streams.partitioners import Partitioner
-    from eventproc.topics import Topic, TopicInfo
+    from eventproc.topics import Topic
     from eventproc.topics.topic import Strategy
 
 P = TypeVar("P")
@@ -181,35 +180,3 @@ class TopicSystem(Openable):
             as_partitioning(partitioner)
         record = await self._db.read(lambda tx: get_topic(tx, name))
         return Topic(self._db, name, record.value.stream_id, chosen, partitioner)
-
-    async def topics(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[TopicInfo]:
-        """Return the topics, by scope and name.
-
-        Args:
-            scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last topic of the previous page, "scope/topic". None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            NotFound: no such scope.
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-
-        Cost:
-            Reads the streams from the first to the last topic returned; a few look-ups for each partition.
-        """
-        from eventproc.topics import TopicInfo
-
-        if scope is not None:
-            check_scope_name(scope)
-        page = ListPage.of(prefix, after, limit)
-        return await self._db.read(
-            lambda tx: [TopicInfo.of(tx, each) for each in list_topics(tx, scope, page)]
-        )

@@ -11,7 +11,7 @@ from typing import Any
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str
-from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.schedules import MissedTicks, check_timetable, ticks_after
 from eventproc.store.schedules import (
@@ -34,8 +34,10 @@ NEXT_MAX = 1_000
 class Schedules:
     """The schedules of a store; `ep.schedules`. The host appends their events, one for each tick over all processes."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, readable: NameFilter | None = None) -> None:
+        """readable: which schedules `list` shows, of which streams. None (default): all."""
         self._db = db
+        self._readable = readable
 
     def __repr__(self) -> str:
         return f"Schedules({self._db.name!r})"
@@ -114,7 +116,7 @@ class Schedules:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
         chosen = None if scope is None else check_str("scope", scope)
-        page = ListPage.of(prefix, after, limit)
+        page = ListPage.of(prefix, after, limit, self._readable)
         return await self._db.read(partial(list_schedules, scope=chosen, page=page))
 
     async def next(self, name: str, *, count: int = 10) -> builtins.list[int]:

@@ -54,6 +54,22 @@ class Grant:
         return self.permission.includes(permission) and covers(self.pattern, resource)
 
 
+@attrs.frozen
+class ReadableNames:
+    """The names that some grants let their user read: the filter of all lists that it sees."""
+
+    grants: tuple[Grant, ...]
+
+    def allows(self, name: str) -> bool:
+        """See `NameFilter`."""
+        return any(each.allows(Permission.READ, name) for each in self.grants)
+
+    def allows_in(self, scope: str) -> bool:
+        """See `NameFilter`."""
+        patterns = (each.pattern.partition("/") for each in self.grants)
+        return any(bool(slash) and covers(first, scope) for first, slash, _ in patterns)
+
+
 def check_pattern(text: str) -> str:
     """Return `text` if it is a pattern: SCOPE, SCOPE/NAME, or `*`, where `*` stands for any characters of a name.
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.access.permissions import Grant, Permission, check_pattern
+from eventproc.store.access.permissions import EVERYTHING, Grant, Permission, ReadableNames, check_pattern
 from eventproc.store.access.scram import ScramVerifier
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_str, invalid_argument
@@ -72,6 +72,11 @@ class User:
     def may(self, permission: Permission, resource: str) -> bool:
         """Return whether a grant gives this permission on a resource."""
         return any(each.allows(permission, resource) for each in self.grants)
+
+    @property
+    def readable(self) -> ReadableNames | None:
+        """The filter of the lists that the user sees; None if it may read everything."""
+        return None if self.may(Permission.READ, EVERYTHING) else ReadableNames(self.grants)
 
 
 @attrs.frozen

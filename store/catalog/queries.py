@@ -23,7 +23,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.history import epoch_at
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.list_pages import COMPLETE, NO_LIMIT, ListPage, chosen_entries
+from eventproc.store.model.list_pages import COMPLETE, NO_LIMIT, ListPage, NameFilter, chosen_entries
 from eventproc.store.model.metadata_errors import StaleVersion
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import ScalingKind
@@ -97,10 +97,14 @@ def list_scopes(tx: Tx, page: ListPage = COMPLETE) -> list[Scope]:
 
 
 def scope_names(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
-    """Return the names of the scopes except the system's, sorted."""
-    most = NO_LIMIT if page.limit is None else page.limit + 1  # the system's may be among them
-    names = keys(tx, SCOPE, prefix=page.prefix, after=page.after or "", limit=most)
-    return [name for name in names if not name.startswith("_")][: page.limit]
+    """Return the names of the scopes except the system's, sorted. Cost with a filter: as `chosen_entries`."""
+
+    def read(part: ListPage) -> list[str]:
+        most = NO_LIMIT if part.limit is None else part.limit + 1  # the system's may be among them
+        names = keys(tx, SCOPE, prefix=part.prefix, after=part.after or "", limit=most)
+        return [name for name in names if not name.startswith("_")][: part.limit]
+
+    return read(page) if page.readable is None else chosen_entries(read, page.allows, str, page)
 
 
 def _probe_scopes(tx: Tx) -> Hashable:
@@ -156,21 +160,31 @@ class NamesOfScope(Protocol):
 def names_in_scopes(tx: Tx, scope: str | None, page: ListPage, of_scope: NamesOfScope) -> list[str]:
     """Return a page of the names of a scope, or of all scopes except the system's, sorted by scope and name.
 
-    Raises NotFound (the scope).
-    Cost: the rows that are returned; without a scope, a query for each scope up to the last one that is needed.
+    Raises NotFound (the scope); to a reader that may not know the scope, a missing one looks like one without names.
+    Cost: the rows that are returned; without a scope, a query for each scope up to the last one that is needed. With a
+    filter, as `chosen_entries` for each scope that it allows names in.
     """
     last_scope = "" if page.after is None else page.after.partition("/")[0]
-    scopes = _scopes_from(tx, last_scope) if scope is None else [get_scope(tx, scope).key]
     names: list[str] = []
-    for each in scopes:
-        if each < last_scope:
+    for each in _scopes_from(tx, last_scope) if scope is None else _one_scope(tx, scope, page):
+        if each < last_scope or not page.allows_in(each):
             continue
-        last = page.after if page.after is not None and each == last_scope else ""
-        most = page.most - len(names)
-        if most == 0:
+        read = partial(_part_of_scope, of_scope, each)
+        last = page.after if page.after is not None and each == last_scope else None
+        part = attrs.evolve(page, after=last, limit=None if page.limit is None else page.limit - len(names))
+        if part.limit == 0:
             break
-        names += of_scope(each, prefix=f"{each}/{page.prefix}", after=last, limit=most)
+        names += read(part) if page.readable is None else chosen_entries(read, page.allows, str, part)
     return names
+
+
+def _part_of_scope(of_scope: NamesOfScope, scope: str, part: ListPage) -> list[str]:
+    return of_scope(scope, prefix=f"{scope}/{part.prefix}", after=part.after or "", limit=part.most)
+
+
+def _one_scope(tx: Tx, scope: str, page: ListPage) -> list[str]:
+    """Return the scope in a list. Raises NotFound to a reader that may know the scope."""
+    return [get_scope(tx, scope).key if page.allows(scope) else scope]
 
 
 def _scopes_from(tx: Tx, first: str) -> Iterator[str]:
@@ -188,11 +202,14 @@ def record_names(tx: Tx, kind: RecordKind[T], scope: str | None, page: ListPage)
     return names_in_scopes(tx, scope, page, lambda _, **part: keys(tx, kind, **part))
 
 
-def count_streams(tx: Tx, scope: str | None = None) -> int:
+def count_streams(tx: Tx, scope: str | None = None, readable: NameFilter | None = None) -> int:
     """Return the number of streams of the scope, or of all scopes except the system's.
 
+    readable: which streams count; None: all.
     Cost: reads the rows, and decodes none.
     """
+    if readable is not None:
+        return len(record_names(tx, STREAM, scope, ListPage(readable=readable)))
     if scope is not None:
         return count_keys(tx, STREAM, prefix=f"{scope}/")
     return count_keys(tx, STREAM) - count_keys(tx, STREAM, prefix="_")

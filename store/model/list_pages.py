@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import attrs
 
@@ -18,30 +18,52 @@ ENTRIES_A_STEP: Final = 200
 """Entries that a page of chosen ones reads at a time. Higher: it reads more than it needs; lower: more queries."""
 
 
+class NameFilter(Protocol):
+    """Which names a reader of lists may know."""
+
+    def allows(self, name: str) -> bool:
+        """Return whether the reader may know a scope, or what has this full name."""
+        ...
+
+    def allows_in(self, scope: str) -> bool:
+        """Return whether the reader may know any name in a scope. A list passes over other scopes without a look."""
+        ...
+
+
 @attrs.frozen
 class ListPage:
     """A part of a list of full names, "scope/name", in the order of scopes and names.
 
     prefix: only names in their scopes that begin with it. after: only what comes after this full name; None: from the
-    first on. limit: how many at most; None: all.
+    first on. limit: how many at most; None: all. readable: only names that it allows; None: all.
     """
 
     prefix: str = ""
     after: str | None = None
     limit: int | None = None
+    readable: NameFilter | None = None
 
     @property
     def most(self) -> int:
         """The limit as a number: NO_LIMIT for all."""
         return NO_LIMIT if self.limit is None else self.limit
 
+    def allows(self, *names: str) -> bool:
+        """Return whether the reader of the page may know all of these names."""
+        return self.readable is None or all(map(self.readable.allows, names))
+
+    def allows_in(self, scope: str) -> bool:
+        """Return whether the reader of the page may know any name in a scope."""
+        return self.readable is None or self.readable.allows_in(scope)
+
     @staticmethod
-    def of(prefix: str, after: str | None, limit: int | None) -> ListPage:
+    def of(prefix: str, after: str | None, limit: int | None, readable: NameFilter | None = None) -> ListPage:
         """Return the page that a caller names. Raises InvalidArgument."""
         return ListPage(
             check_str("prefix", prefix),
             None if after is None else check_str("after", after),
             None if limit is None else check_int("limit", limit, least=1),
+            readable,
         )
 
     def of_names(self, found: Mapping[str, T]) -> dict[str, T]:
@@ -50,6 +72,7 @@ class ListPage:
             each
             for each in sorted(found)
             if each.startswith(self.prefix) and (self.after is None or each > self.after)
+            if self.allows(each)
         ]
         return {each: found[each] for each in names[: self.limit]}
 

@@ -7,7 +7,7 @@ transactions that end in one group commit are written together before the COMMIT
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -221,10 +221,16 @@ def list_open(
     return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
 
 
-def count_open(tx: Tx) -> int:
-    """Return how many transactions of all streams are not decided; a joint one counts once for each stream."""
+def count_open(tx: Tx, among: Collection[int] | None = None) -> int:
+    """Return how many transactions of streams are not decided; a joint one counts once for each stream.
+
+    among: ids of the streams. None: all.
+    """
     flush_txns(tx)
-    return int(tx.execute("SELECT count(*) FROM txn WHERE finished = 0").fetchone()[0])
+    if among is None:
+        return int(tx.execute("SELECT count(*) FROM txn WHERE finished = 0").fetchone()[0])
+    rows = tx.execute("SELECT stream_id, count(*) FROM txn WHERE finished = 0 GROUP BY stream_id").fetchall()
+    return sum(count for stream_id, count in rows if stream_id in among)
 
 
 def list_finished(

@@ -11,7 +11,6 @@ import hmac
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final
@@ -44,10 +43,9 @@ from eventproc.store.access.users import (
     digest_of,
     list_users,
 )
-from eventproc.store.catalog import scope_names
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import InvalidArgument, Retryable
-from eventproc.store.model.list_pages import ListPage, chosen_entries
+from eventproc.store.model.list_pages import ListPage, NameFilter
 
 LOG = logging.getLogger("eventproc.server.access")
 
@@ -113,11 +111,14 @@ class Caller:
         """Return whether the caller has this permission on a resource."""
         return self.user is None or self.user.may(permission, resource)
 
-    def scopes(self, tx: Tx, page: ListPage) -> list[str]:
-        """Return a page of the names of the scopes that the caller may read. Cost: as `chosen_entries`."""
-        return chosen_entries(
-            partial(scope_names, tx), lambda each: self.may(Permission.READ, each), str, page
-        )
+    @property
+    def readable(self) -> NameFilter | None:
+        """The filter of all lists that the caller sees; None if it may read everything."""
+        return None if self.user is None else self.user.readable
+
+    def page(self, after: str | None, limit: int, prefix: str = "") -> ListPage:
+        """Return the page of a list, with what the caller may read."""
+        return ListPage(prefix, after, limit, self.readable)
 
     def verify(self, permission: Permission, resource: str) -> None:
         """Raise NotPermitted if the caller does not have this permission. Whether the resource exists is not said."""
@@ -168,6 +169,11 @@ class Authority:
     def is_required(self) -> bool:
         """Whether callers need credentials: the directory has users, or had some since this server began."""
         return self._is_required
+
+    @property
+    def feed_key(self) -> bytes:
+        """The key of sealed places in the change feed: the same for all servers of a directory that has users."""
+        return blake2b(self._table.secret or self._secret, person=b"change feed", digest_size=32).digest()
 
     async def load(self) -> None:
         """Read all users, and renew the key of delegation tokens if that is due."""

@@ -22,6 +22,7 @@ from eventproc.store.catalog import (
     find_stream,
     get_stream,
     list_streams,
+    scope_names,
 )
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
@@ -36,7 +37,6 @@ from eventproc.store.model.errors import (
     StreamSealed,
 )
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
@@ -112,8 +112,7 @@ class CatalogCalls:
     async def list_scopes(self, request: pb.ScopesRequest, caller: Caller) -> pb.ScopesResponse:
         """Return a page of the scopes that the caller may read. The client asks until a page is empty."""
         after = request.continuationToken.token
-        look = partial(caller.scopes, page=ListPage(after=after, limit=PAGE_LENGTH))
-        names = await self.db.read(look)
+        names = await self.db.read(partial(scope_names, page=caller.page(after, PAGE_LENGTH)))
         token = pb.ContinuationToken(token=names[-1] if names else after)
         return pb.ScopesResponse(scopes=names, continuationToken=token)
 
@@ -171,17 +170,23 @@ class CatalogCalls:
             return status(status=status.STREAM_NOT_SEALED)
         return status()
 
-    async def list_streams(self, request: pb.StreamsInScopeRequest) -> pb.StreamsInScopeResponse:
-        """Return a page of a scope's streams. The client asks until a page is empty."""
-        return await self._list(request.scope.scope, None, request.continuationToken.token)
+    async def list_streams(
+        self, request: pb.StreamsInScopeRequest, caller: Caller
+    ) -> pb.StreamsInScopeResponse:
+        """Return a page of a scope's streams that the caller may read. The client asks until a page is empty."""
+        return await self._list(caller, request.scope.scope, None, request.continuationToken.token)
 
-    async def list_tagged(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
+    async def list_tagged(
+        self, request: pb.StreamsInScopeWithTagRequest, caller: Caller
+    ) -> pb.StreamsInScopeResponse:
         """Return a page of a scope's streams with a tag, as `list_streams`."""
-        return await self._list(request.scope.scope, request.tag, request.continuationToken.token)
+        return await self._list(caller, request.scope.scope, request.tag, request.continuationToken.token)
 
-    async def _list(self, scope: str, tag: str | None, after: str) -> pb.StreamsInScopeResponse:
+    async def _list(
+        self, caller: Caller, scope: str, tag: str | None, after: str
+    ) -> pb.StreamsInScopeResponse:
         reply = pb.StreamsInScopeResponse
-        look = partial(list_streams, scope=scope, page=ListPage(after=after, limit=PAGE_LENGTH), tag=tag)
+        look = partial(list_streams, scope=scope, page=caller.page(after, PAGE_LENGTH), tag=tag)
         try:
             names = [stream.name for stream in await self.db.read(look)]
         except NotFound:

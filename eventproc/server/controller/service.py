@@ -155,7 +155,7 @@ class Controller:
             "listScopes": Rule(USER, catalog.list_scopes, with_caller=True),
             "checkScopeExists": Rule(READ_SCOPE, catalog.scope_exists),
             "checkStreamExists": Rule(READ_NAME, catalog.stream_exists),
-            "listStreamsInScope": Rule(READ_SCOPE, catalog.list_streams),
+            "listStreamsInScope": Rule(USER, catalog.list_streams, with_caller=True),
             "deleteScope": Rule(UPDATE_SERVER, catalog.delete_scope),
             "deleteScopeRecursive": Rule(UPDATE_SERVER, catalog.delete_scope_recursive),
             "getDelegationToken": Rule(READ_NAME, self._token),
@@ -173,7 +173,7 @@ class Controller:
             "deleteReaderGroup": Rule(UPDATE_SCOPE, groups.delete),
             "updateReaderGroup": Rule(UPDATE_NAME, groups.update, with_caller=True),
             "getStreamConfiguration": Rule(READ_NAME, catalog.configuration),
-            "listStreamsInScopeForTag": Rule(READ_SCOPE, catalog.list_tagged),
+            "listStreamsInScopeForTag": Rule(USER, catalog.list_tagged, with_caller=True),
             "getControllerToBucketMapping": Rule(READ_SERVER, self._buckets),
         }
 

@@ -38,13 +38,13 @@ from eventproc.server.access.authority import (
     NotPermitted,
     TooManyPasswords,
 )
-from eventproc.server.access.needs import READ_SERVER
 from eventproc.server.rest.change_response import EVENTS_HEADERS, ChangeResponse
-from eventproc.server.rest.changes import ChangeFeed, parse_position
+from eventproc.server.rest.changes import ChangeFeed
 from eventproc.server.rest.health_calls import health_of
 from eventproc.server.rest.metrics import render_metrics
 from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
+from eventproc.server.rest.positions import PositionSeal
 from eventproc.server.rest.problems import PROBLEM_TYPE, RETRY_AFTER_S, HttpProblem, problem_of
 from eventproc.server.rest.route_table import OWN, ROUTES
 from eventproc.server.rest.routes import (
@@ -149,11 +149,13 @@ class RestAnswers:
 
     async def _metrics(self, request: HttpRequest) -> Response:
         caller = await self._caller(request)
-        READ_SERVER.verify(caller)
         accept = request.headers.get("accept", "")
-        ready = int((await health_of(self._ep)).readiness)
-        with reporting(self._ep.db, {"ready": lambda: ready}):
-            body, media_type = await render_metrics(self._ep, accept)
+        if caller.readable is not None:
+            body, media_type = await render_metrics(self._ep, accept, caller.readable)
+        else:
+            ready = int((await health_of(self._ep)).readiness)
+            with reporting(self._ep.db, {"ready": lambda: ready}):
+                body, media_type = await render_metrics(self._ep, accept)
         return Response(body, headers={"content-type": media_type})
 
     async def _guard(
@@ -226,11 +228,13 @@ class RestAnswers:
 
     def _watch(self, request: HttpRequest, caller: Caller, last_event_id: str | None) -> Response:
         """Return the stream of changes that the caller may read. Raises InvalidArgument, HttpProblem."""
-        position = None if last_event_id is None else parse_position(last_event_id)
+        seal = PositionSeal(self._authority.feed_key, self._ep.db.clock.random_bytes)
+        sees_all = caller.readable is None
+        position = None if last_event_id is None else seal.parse(last_event_id, sees_all=sees_all)
         if request.method == "HEAD":
             return Response(media_type=EVENTS_TYPE, headers=EVENTS_HEADERS)
         renew = partial(self._authority.authenticate, request.headers.get("authorization"))
-        return ChangeResponse(self._ep, self.changes, self.changes.add(caller), position, renew)
+        return ChangeResponse(self._ep, self.changes, self.changes.add(caller, seal), position, renew)
 
 
 def rest_application(

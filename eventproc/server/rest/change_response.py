@@ -16,13 +16,13 @@ from eventproc.server.rest.changes import (
     ChangeFeed,
     FollowedRequests,
     Notice,
-    Position,
     Watcher,
     follow_requests,
     is_kept,
     new_change,
 )
 from eventproc.server.rest.openapi import EVENTS_TYPE
+from eventproc.server.rest.positions import Position
 from eventproc.store.model.errors import EventprocError
 
 HEARTBEAT_S: Final = 15
@@ -87,22 +87,22 @@ class ChangeResponse(StreamingResponse):
             self._watcher.end(REVOKED)
         except (EventprocError, TooManyPasswords) as why:
             self._watcher.end(str(why))
-        yield new_change("closed", None, Notice(self._watcher.end_reason)).text
+        yield new_change("closed", None, Notice(self._watcher.end_reason)).text()
 
     async def _missed(self, position: Position) -> AsyncIterator[str]:
         """Yield what became of requests since a position; changes from now on are queued meanwhile."""
         if not await self._ep.db.read(partial(is_kept, position=position)):
-            yield new_change("reset", None, Notice(NOT_KEPT)).text
+            yield new_change("reset", None, Notice(NOT_KEPT)).text()
             return
         followed = FollowedRequests(position)
         while True:
             found = await self._ep.db.read(partial(follow_requests, before=followed))
             if found is None:
-                yield new_change("reset", None, Notice(NOT_KEPT)).text
+                yield new_change("reset", None, Notice(NOT_KEPT)).text()
                 return
             for each in found.events:
                 if self._watcher.may_read(each):
-                    yield each.text
+                    yield self._watcher.text(each)
             if found.is_all:
                 return
             followed = found.followed

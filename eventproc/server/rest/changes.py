@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Collection, Hashable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -24,12 +23,12 @@ from eventproc.runtime import Eventproc
 from eventproc.runtime.measures import reporting
 from eventproc.server.access.authority import Caller
 from eventproc.server.rest.operator_calls import RequestReport
+from eventproc.server.rest.positions import Position, PositionSeal, format_position
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import EVERYTHING, Permission
 from eventproc.store.catalog import REQUEST_STREAM, SYSTEM_EPOCH, scope_names, watch_scopes
 from eventproc.store.database import Tx, Watch
 from eventproc.store.groups import OWNED, SHARE, group_names, watch_groups
-from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.progress import get_progress
@@ -58,13 +57,9 @@ TOO_SLOW: Final = (
 )
 SERVER_ENDS: Final = "the server ends; continue at another one from the last id"
 
-Position: TypeAlias = Mapping[SegmentId, int]
-"""An offset in each segment of the stream of requests. Everything before it was reported with its outcome."""
-
 Names: TypeAlias = Mapping[str, frozenset[str]]
 """The names of what exists, by the name of the event that reports a change of it."""
 
-_POSITION: Final = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -94,29 +89,25 @@ class Notice:
 
 @attrs.frozen
 class Change:
-    """An event. resource: its readers need READ on this; None: every caller gets it."""
+    """An event. resource: its readers need READ on this; None: every caller gets it. position: where to resume."""
 
+    name: str
     resource: str | None
-    text: str
+    data: str
+    position: Position | None = None
+
+    def text(self, seal: PositionSeal | None = None) -> str:
+        """Return the event as it is sent, in lines. seal: of a caller that may not know the place."""
+        if self.position is None:
+            line = ""
+        else:
+            line = f"id: {seal.seal(self.position) if seal else format_position(self.position)}\n"
+        return f"event: {self.name}\n{line}data: {self.data}\n\n"
 
 
 def new_change(name: str, resource: str | None, value: object, position: Position | None = None) -> Change:
-    """Return an event as it is sent. The JSON has no line breaks, so that one line of data suffices."""
-    line = "" if position is None else f"id: {format_position(position)}\n"
-    data = _ENCODE(STRICT.unstructure(value))
-    return Change(resource, f"event: {name}\n{line}data: {data}\n\n")
-
-
-def format_position(position: Position) -> str:
-    """Return a position as the id of an event."""
-    return "-".join(str(position[segment]) for segment in SYSTEM_EPOCH.ids)
-
-
-def parse_position(text: str) -> Position:
-    """Return the position that the id of an event names. Raises InvalidArgument."""
-    if (match := _POSITION.fullmatch(text)) is None:
-        raise invalid_argument("Last-Event-ID", text, "it is no id of an event of this stream; leave it out")
-    return dict(zip(SYSTEM_EPOCH.ids, map(int, match.groups()), strict=True))
+    """Return an event with a value as its data."""
+    return Change(name, resource, _ENCODE(STRICT.unstructure(value)), position)
 
 
 # Requests.
@@ -208,11 +199,13 @@ WATCH_OUTCOMES: Final = Watch(OUTCOMES, _probe_outcomes)
 class Watcher:
     """A caller that watches.
 
-    caller: who it is. deadline: ends its response; it is set when its stream ends.
+    caller: who it is. seal: of places, for a caller that may not know them.
+    deadline: ends its response; it is set when its stream ends.
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, seal: PositionSeal) -> None:
         self.caller = caller
+        self._seal = seal
         self.deadline = anyio.CancelScope()
         self.end_reason = ""
         self._send: MemoryObjectSendStream[str]
@@ -224,13 +217,17 @@ class Watcher:
         if self.end_reason or not self.may_read(change):
             return
         try:
-            self._send.send_nowait(change.text)
+            self._send.send_nowait(self.text(change))
         except anyio.WouldBlock:
             self.end(TOO_SLOW)
 
     def may_read(self, change: Change) -> bool:
         """Return whether the caller may read an event."""
         return change.resource is None or self.caller.may(Permission.READ, change.resource)
+
+    def text(self, change: Change) -> str:
+        """Return an event as the caller gets it."""
+        return change.text(None if self.caller.readable is None else self._seal)
 
     def end(self, reason: str) -> None:
         """End the stream after what is queued; the caller has 5 s to take it."""
@@ -272,12 +269,12 @@ class ChangeFeed:
         """How many callers watch."""
         return len(self._watchers)
 
-    def add(self, caller: Caller) -> Watcher:
+    def add(self, caller: Caller, seal: PositionSeal) -> Watcher:
         """Return a new watcher, which must be removed. Raises HttpProblem if there are too many, or at the end."""
         if self._ending or len(self._watchers) >= WATCHERS_MAX:
             reason = self._ending or f"{WATCHERS_MAX} callers watch this server already; end one of them"
             raise HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "1"})
-        watcher = Watcher(caller)
+        watcher = Watcher(caller, seal)
         self._watchers[watcher] = None
         self._watched.set()
         return watcher

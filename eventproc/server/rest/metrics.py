@@ -13,16 +13,20 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from eventproc.base.durations import SECONDS
 from eventproc.runtime import Eventproc
 from eventproc.runtime.measures import HISTOGRAMS, MEASURES, StoreLook, look_at_store
+from eventproc.store.model.list_pages import NameFilter
 
 
-async def render_metrics(ep: Eventproc, accept: str) -> tuple[bytes, str]:
+async def render_metrics(ep: Eventproc, accept: str, readable: NameFilter | None = None) -> tuple[bytes, str]:
     """Return the metrics and their media type.
 
     accept: the header of that name, which chooses between Prometheus' text and OpenMetrics.
+    readable: the names that the caller may know, whose measures it gets, and none of the server. None: all.
     """
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    registry.register(_Families(_families(await look_at_store(ep.db))))
+    if readable is None:
+        ProcessCollector(registry=registry)
+    look = await look_at_store(ep.db, readable)
+    registry.register(_Families(_families(look, is_of_all=readable is None)))
     encode, media_type = choose_encoder(accept)
     return encode(registry), media_type
 
@@ -38,8 +42,10 @@ class _Families(Collector):
         return self._families
 
 
-def _families(look: StoreLook) -> Iterator[Metric]:
+def _families(look: StoreLook, *, is_of_all: bool) -> Iterator[Metric]:
     for measure in MEASURES:
+        if not is_of_all and not measure.is_of_names:
+            continue
         kind = CounterMetricFamily if measure.is_counter else GaugeMetricFamily
         family = kind(measure.prometheus_name, measure.about, labels=measure.labels)
         for labels, value in measure.points(look):

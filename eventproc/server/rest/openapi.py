@@ -11,6 +11,7 @@ import attrs
 
 from eventproc._version import __version__
 from eventproc.server.rest.operator_calls import RequestReport
+from eventproc.server.rest.positions import PATTERN
 from eventproc.server.rest.problems import PROBLEM_TYPE, SCHEMA
 from eventproc.server.rest.routes import Parameter, RestRoute
 from eventproc.store.records.plain import REFERENCE, STRICT, Schema, camel, schema_of
@@ -45,7 +46,7 @@ _RESUME_HEADER: Final = {
     "name": "Last-Event-ID",
     "in": "header",
     "description": "The `id` of the last event that was received: requests that changed since then are sent first.",
-    "schema": {"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,18}$"},
+    "schema": {"type": "string", "pattern": f"^({PATTERN})$"},
 }
 
 _EVENTS: Final[Schema] = {

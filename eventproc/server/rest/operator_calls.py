@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -12,7 +13,11 @@ from eventproc.groups.position_texts import cut_at_position, parse_cuts
 from eventproc.ingestion import SegmentRange
 from eventproc.ingestion.changes import PartitionReset, SpecEffect
 from eventproc.ingestion.status import SupervisorInfo
+from eventproc.ingestion.supervisor import Supervisor
+from eventproc.ingestion.visibility import may_know_supervisor, may_know_table
 from eventproc.runtime import Eventproc
+from eventproc.runtime.lists import SeenLists
+from eventproc.runtime.requests import Requests
 from eventproc.runtime.users import Users
 from eventproc.server.rest.method_answers import POSITION, STREAMS_MAX, Position, Target, Text, named
 from eventproc.server.rest.problems import HttpProblem
@@ -36,6 +41,7 @@ from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound, NotSupported
 from eventproc.store.model.history import predecessors, successors
 from eventproc.store.model.ids import SegmentId, as_segment, printable
+from eventproc.store.model.list_pages import NameFilter
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.records.plain import JsonObject, Limits
 from eventproc.store.requests import Request, RequestOrigin, RequestStatus
@@ -56,6 +62,7 @@ from eventproc.streams.queries import Moment
 
 SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]
 TransactionId: TypeAlias = Annotated[str, Limits(about="Id of the transaction.")]
+TableName: TypeAlias = Annotated[str, Limits(about="Name of the table.")]
 SupervisorId: TypeAlias = Annotated[str, Limits(about="Id of the supervisor.")]
 DelayedId: TypeAlias = Annotated[str, Limits(about="Id of the delayed event.")]
 RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
@@ -100,7 +107,31 @@ async def _transaction(call: RestCall, scope: str, stream: str, transaction: str
 
 STREAM: Final = named(Eventproc.stream, "stream")
 TRANSACTION: Final = Target(_transaction, {**STREAM.parameters, "transaction": TransactionId})
+
+
+async def _seen_supervisor(call: RestCall, supervisor: str) -> Supervisor:
+    """Return a supervisor to a caller that may read all streams that it ever read. Raises NotFound, NotPermitted."""
+    await _verify_seen(call, may_know_supervisor, supervisor)
+    return await call.ep.supervisor(supervisor)
+
+
+async def _seen_table(call: RestCall, table: str) -> tuple[Eventproc, str]:
+    """Return a table to a caller that may read all streams whose events were ever published in it, as the above."""
+    await _verify_seen(call, may_know_table, table)
+    return call.ep, table
+
+
+async def _verify_seen(call: RestCall, knows: Callable[[Tx, str, NameFilter], bool], name: str) -> None:
+    """Raise NotPermitted unless the caller may know what has a name; the same if there is nothing of that name."""
+    readable = call.caller.readable
+    if readable is not None and not await call.ep.db.read(lambda tx: knows(tx, name, readable)):
+        call.caller.verify(Permission.READ, EVERYTHING)
+
+
+LISTS: Final = Target(lambda call: SeenLists(call.ep.db, call.caller.readable))
 SUPERVISOR: Final = Target(lambda call, id: call.ep.supervisor(id), {"supervisor": SupervisorId})
+SEEN_SUPERVISOR: Final = Target(_seen_supervisor, {"supervisor": SupervisorId})
+SEEN_TABLE: Final = Target(_seen_table, {"table": TableName}, arguments=2)
 TASKS: Final = Target(lambda call: call.ep.tasks)
 USERS: Final = Target(lambda call: call.ep.users)
 CHANGEABLE: Final = Target(_changeable)
@@ -301,7 +332,7 @@ async def submit_supervisor(call: RestCall, body: SpecBody) -> SpecReport:
 
 async def check_supervisor(call: RestCall, supervisor: SupervisorId) -> SupervisorInfo:
     """Show a supervisor if it is healthy; one that is not answers with 503, so that a probe needs only the status."""
-    found = await (await call.ep.supervisor(supervisor)).status()
+    found = await (await _seen_supervisor(call, supervisor)).status()
     if not found.healthy:
         last = f": {found.errors[-1].message}" if found.errors else ""
         raise HttpProblem(
@@ -405,8 +436,8 @@ class RequestReport:
 
 
 async def list_requests(call: RestCall, after: After = None, limit: PageLimit = PAGE) -> Page[RequestReport]:
-    """List requests to change streams and scopes, the newest first."""
-    found = await call.ep.requests.list(limit=limit + 1, after=after)
+    """List requests to change streams and scopes, the newest first, of those whose targets the caller may read."""
+    found = await Requests(call.ep.db, call.caller.readable).list(limit=limit + 1, after=after)
     return page_of([RequestReport.of(each) for each in found], limit, lambda each: each.id)
 
 

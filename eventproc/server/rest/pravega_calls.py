@@ -43,6 +43,7 @@ from eventproc.store.catalog import (
     get_scope,
     get_stream,
     list_streams as list_streams_of,
+    scope_names,
 )
 from eventproc.store.database import Tx
 from eventproc.store.faults import Step
@@ -50,7 +51,7 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of
-from eventproc.store.model.list_pages import ListPage, chosen_entries
+from eventproc.store.model.list_pages import chosen_entries
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     ID_WINDOW_MS,
@@ -87,8 +88,7 @@ async def list_scopes(
     call: RestCall, after: AfterName = None, limit: PageLimit = PAGE_ENTRIES_MAX
 ) -> Linked[ScopesList]:
     """List the scopes that the caller may read."""
-    look = partial(call.caller.scopes, page=ListPage(after=after, limit=limit + 1))
-    found = await call.ep.db.read(look)
+    found = await call.ep.db.read(partial(scope_names, page=call.caller.page(after, limit + 1)))
     return linked_page(found, limit, str, lambda names: ScopesList(tuple(map(ScopeProperty, names))))
 
 
@@ -124,13 +124,13 @@ async def list_streams(
     after: AfterName = None,
     limit: PageLimit = PAGE_ENTRIES_MAX,
 ) -> Linked[StreamsList]:
-    """List the streams of a scope: all but internal ones, the internal ones, or those with a tag."""
+    """List the streams of a scope that the caller may read: all but internal ones, these, or those with a tag."""
     check_scope_name(scope)
     if filter_type is StreamFilter.TAG and not filter_value:
         raise invalid_argument("filter_value", filter_value, "it must be the tag")
     tag = filter_value if filter_type is StreamFilter.TAG else None
     internal = filter_type is StreamFilter.INTERNAL
-    page = ListPage("_" if internal else "", _full_name(scope, after), limit + 1)
+    page = call.caller.page(_full_name(scope, after), limit + 1, "_" if internal else "")
 
     def look(tx: Tx) -> list[StreamRecord]:
         streams = partial(list_streams_of, tx, scope, tag=tag)
@@ -278,9 +278,9 @@ async def get_scaling_events(
 async def list_reader_groups(
     call: RestCall, scope: ScopeName, after: AfterName = None, limit: PageLimit = PAGE_ENTRIES_MAX
 ) -> Linked[ReaderGroupsList]:
-    """List the reader groups of a scope."""
+    """List the reader groups of a scope that the caller may read, with all of their streams."""
     check_scope_name(scope)
-    page = ListPage(after=_full_name(scope, after), limit=limit + 1)
+    page = call.caller.page(_full_name(scope, after), limit + 1)
     found = await call.ep.db.read(partial(list_groups, scope=scope, page=page))
     names = [_local(each.name) for each in found]
     return linked_page(names, limit, str, lambda names: ReaderGroupsList(tuple(map(ReaderGroupName, names))))

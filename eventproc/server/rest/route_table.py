@@ -15,6 +15,7 @@ from eventproc.ingestion.supervisor import Supervisor
 from eventproc.jobs.jobs import Job
 from eventproc.processors.key_states import KeyStates
 from eventproc.runtime import Eventproc
+from eventproc.runtime.lists import ListSystem
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
 from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER, Need
@@ -37,6 +38,9 @@ from eventproc.server.rest.method_answers import (
 from eventproc.server.rest.operator_calls import (
     CHANGEABLE,
     CLUSTER,
+    LISTS,
+    SEEN_SUPERVISOR,
+    SEEN_TABLE,
     STREAM,
     SUPERVISOR,
     TASKS,
@@ -154,6 +158,8 @@ _jobs = _Noun(f"{OWN}/jobs/{{scope}}/{{group}}")
 _job = _Noun(f"{_jobs.path}/{{job}}", jobs.JOB)
 _schedule = _Noun(f"{OWN}/schedules/{{scope}}/{{schedule}}", schedules.SCHEDULE)
 
+_list = partial(_Noun(OWN, LISTS), "GET", need=USER)
+_seen_supervisor = partial(_Noun(_supervisor.path, SEEN_SUPERVISOR), "GET", need=USER)
 _then_status = partial(_supervisor, "POST", then=Supervisor.status)
 _scale = partial(_stream, "POST", submits=True, then=operator.opened)
 
@@ -162,7 +168,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _scopes("POST", "/v1/scopes", pravega.create_scope, status=201, errors=(409,)),
     _scopes("GET", _SCOPE, pravega.get_scope_of, errors=(404,)),
     _scopes("DELETE", _SCOPE, pravega.delete_scope, status=204, errors=(404, 412), need=UPDATE_SERVER),
-    _streams("GET", f"{_SCOPE}/streams", pravega.list_streams, errors=(404,)),
+    _streams("GET", f"{_SCOPE}/streams", pravega.list_streams, errors=(404,), need=USER),
     _streams("POST", f"{_SCOPE}/streams", pravega.create_stream, status=201, errors=(404, 409), submits=True),
     _streams("GET", _STREAM, pravega.get_stream_of, errors=(404,)),
     _streams("PUT", _STREAM, pravega.update_stream, errors=(404, 409), submits=True),
@@ -177,7 +183,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     ),
     _streams("PUT", f"{_STREAM}/state", pravega.update_stream_state, errors=(404,), submits=True),
     _streams("GET", f"{_STREAM}/scaling-events", pravega.get_scaling_events, errors=(404,)),
-    _groups("GET", f"{_SCOPE}/readergroups", pravega.list_reader_groups, errors=(404,)),
+    _groups("GET", f"{_SCOPE}/readergroups", pravega.list_reader_groups, errors=(404,), need=USER),
     _groups("GET", _GROUP, pravega.get_reader_group, errors=(404,)),
     _groups("DELETE", _GROUP, pravega.delete_reader_group, status=204, errors=(404,)),
     _whole("GET", "", health.get_health, need=USER),
@@ -192,8 +198,8 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _part("GET", "/{part}", health.get_part_health, need=USER),
     _probe("/healthz", health.get_healthz),
     _probe("/readyz", health.get_readyz),
-    _own("GET", "/overview", Eventproc.overview, "get_overview"),
-    _own("GET", "/streams", Eventproc.streams, "list_all_streams"),
+    _list("/overview", ListSystem.overview, "get_overview"),
+    _list("/streams", ListSystem.streams, "list_all_streams"),
     _stream("GET", "", Stream.describe, "describe_stream"),
     _stream("GET", "/segments", Stream.segments, "list_segments", at=At),
     _stream("GET", "/epochs", Stream.epochs, "list_epochs", by="number"),
@@ -227,7 +233,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _transaction("GET", "", Transaction.status, "describe_transaction"),
     _transaction("POST", "/commit", operator.commit_transaction),
     _transaction("POST", "/abort", operator.abort_transaction),
-    _own("GET", "/groups", Eventproc.groups, "list_groups"),
+    _list("/groups", ListSystem.groups, "list_groups"),
     _own("POST", "/groups/{scope}", groups.create_group, status=201),
     _group("GET", "", Group.describe, "describe_group"),
     _group(
@@ -254,7 +260,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _state("GET", "/value", groups.describe_key_state),
     _state("DELETE", "", groups.drop_states, errors=(409,)),
     _state("DELETE", "/value", groups.drop_key_state, errors=(409,)),
-    _own("GET", "/shares", Eventproc.share_groups, "list_shares"),
+    _list("/shares", ListSystem.share_groups, "list_shares"),
     _own("POST", "/shares/{scope}", groups.create_share, status=201),
     _share("GET", "", ShareGroup.describe, "describe_share"),
     _share(
@@ -270,7 +276,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     ),
     _share("POST", "/consumers/{consumer}/offline", ShareGroup.consumer_offline, "take_consumer_offline"),
     _share("DELETE", "", ShareGroup.delete, "delete_share"),
-    _own("GET", "/topics", Eventproc.topics, "list_topics"),
+    _list("/topics", ListSystem.topics, "list_topics"),
     _own("POST", "/topics/{scope}", groups.create_topic, status=201, submits=True, has_dry_run=False),
     _topic("GET", "", Topic.describe, "describe_topic", errors=(409,)),
     _topic("GET", "/positions", Topic.positions_at, "list_positions", at=Time),
@@ -292,7 +298,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         has_dry_run=False,  # two requests, of which the second one depends on the first
         need=UPDATE_SCOPE,
     ),
-    _own("GET", "/processors", Eventproc.processors, "list_processors"),
+    _list("/processors", ListSystem.processors, "list_processors"),
     _processor("GET", "", Eventproc.processor, "describe_processor"),
     _processor("POST", "/pause", Eventproc.pause_processor, "pause_processor", then=Eventproc.processor),
     _processor("POST", "/resume", Eventproc.resume_processor, "resume_processor", then=Eventproc.processor),
@@ -300,16 +306,16 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _letters("GET", "/{letter}", groups.describe_dead_letter),
     _letters("POST", "/redrive", groups.redrive_dead_letters),
     _letters("POST", "/drop", groups.drop_dead_letters),
-    _own("GET", "/supervisors", Eventproc.supervisors, "list_supervisors", by="id"),
+    _list("/supervisors", ListSystem.supervisors, "list_supervisors", by="id"),
     _own("POST", "/supervisors", operator.submit_supervisor, errors=(404,)),
     _own("POST", "/supervisors/suspendAll", Eventproc.suspend_supervisors, "suspend_all_supervisors"),
     _own("POST", "/supervisors/resumeAll", Eventproc.resume_supervisors, "resume_all_supervisors"),
     _own("POST", "/supervisors/terminateAll", Eventproc.terminate_supervisors, "terminate_all_supervisors"),
-    _supervisor("GET", "", Supervisor.status, "describe_supervisor"),
-    _supervisor("GET", "/health", operator.check_supervisor, errors=(503,)),
-    _supervisor("GET", "/versions", Supervisor.history, "list_supervisor_versions", by="version"),
-    _supervisor("GET", "/tasks", Supervisor.tasks, "list_supervisor_tasks"),
-    _supervisor("GET", "/lags", Supervisor.lags, "list_supervisor_lags"),
+    _seen_supervisor("", Supervisor.status, "describe_supervisor"),
+    _seen_supervisor("/health", operator.check_supervisor, errors=(503,)),
+    _seen_supervisor("/versions", Supervisor.history, "list_supervisor_versions", by="version"),
+    _seen_supervisor("/tasks", Supervisor.tasks, "list_supervisor_tasks"),
+    _seen_supervisor("/lags", Supervisor.lags, "list_supervisor_lags"),
     _then_status("/suspend", Supervisor.suspend, "suspend_supervisor"),
     _then_status("/resume", Supervisor.resume, "resume_supervisor"),
     _supervisor(
@@ -322,14 +328,15 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         *("GET", "/ingestion/workers", Eventproc.ingestion_workers, "list_ingestion_workers"), by="instance"
     ),
     _own(*("GET", "/ingestion/tasks/{task}/log", Eventproc.ingestion_log, "get_ingestion_log"), by="id"),
-    _own("GET", "/tables", Eventproc.tables, "list_tables"),
-    _own(
+    _list("/tables", ListSystem.tables, "list_tables"),
+    _Noun(f"{OWN}/tables/{{table}}", SEEN_TABLE)(
         "GET",
-        "/tables/{table}",
+        "",
         Eventproc.describe_table,
         "describe_table",
         start=RowTimeText,
         end=RowTimeText,
+        need=USER,
     ),
     _own(
         "POST", "/tables/{table}/drop", Eventproc.drop_table, "drop_table", start=RowTimeText, end=RowTimeText
@@ -340,7 +347,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _task("GET", "", Tasks.list, "list_tasks", by="id"),
     _task("GET", "/{task}", Tasks.get, "describe_task"),
     _task("POST", "/{task}/cancel", Tasks.cancel, "cancel_task"),
-    _Noun(f"{OWN}/schedules", schedules.SCHEDULES)("GET", "", Schedules.list, "list_schedules"),
+    _Noun(f"{OWN}/schedules", schedules.SCHEDULES)("GET", "", Schedules.list, "list_schedules", need=USER),
     _schedule("POST", "", schedules.create_schedule, status=201, errors=(404,)),
     _schedule("GET", "", Schedules.get, "describe_schedule"),
     _schedule("DELETE", "", Schedules.delete, "delete_schedule"),
@@ -351,7 +358,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _job("GET", "", Job.describe, "describe_job"),
     _job("POST", "/cancel", Job.cancel, "cancel_job", then=Job.describe),
     _job("POST", "/retry", Job.retry, "retry_job", then=Job.describe),
-    _own("GET", "/requests", operator.list_requests),
+    _own("GET", "/requests", operator.list_requests, need=USER),
     _own("GET", "/requests/{request}", operator.describe_request, need=USER),
     _Noun(f"{OWN}/cluster", CLUSTER)("GET", "", Cluster.describe, "describe_cluster"),
     _own("GET", "/changes", operator.watch_changes, need=USER),

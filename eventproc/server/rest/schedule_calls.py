@@ -13,8 +13,9 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.schedules import MissedTicks
 from eventproc.store.records.plain import JsonObject, Limits
 from eventproc.store.schedules import ScheduleInfo
+from eventproc.streams.schedules import Schedules
 
-SCHEDULES: Final = Target(lambda call: call.ep.schedules)
+SCHEDULES: Final = Target(lambda call: Schedules(call.ep.db, call.caller.readable))
 SCHEDULE: Final = named(lambda ep, name: (ep.schedules, name), "schedule", arguments=2)
 
 Cron: TypeAlias = Annotated[str, Limits(about="Minute, hour, day of month, month, day of week.")]
