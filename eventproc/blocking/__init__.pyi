@@ -193,15 +193,6 @@ class BlockingEventproc(_Twin, Opened):
     def stream(
         self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
     ) -> BlockingStream[P]: ...
-    def streams(
-        self,
-        scope: str | None = None,
-        *,
-        tag: str | None = None,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[StreamInfo]: ...
     def transaction(
         self,
         *,
@@ -220,7 +211,6 @@ class BlockingEventproc(_Twin, Opened):
         limit: int | None = None,
     ) -> list[str]: ...
     def delete_synchronizer(self, name: str) -> None: ...
-    def overview(self) -> Overview: ...
     @overload
     def dead_letters(self, group: str) -> BlockingDeadLetters: ...
     @overload
@@ -266,14 +256,6 @@ class BlockingEventproc(_Twin, Opened):
     def group(
         self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
     ) -> BlockingGroup[P]: ...
-    def groups(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[GroupInfo]: ...
     @overload
     def create_share_group(
         self,
@@ -302,6 +284,31 @@ class BlockingEventproc(_Twin, Opened):
     def share_group(
         self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
     ) -> BlockingShareGroup[P]: ...
+    def streams(
+        self,
+        scope: str | None = None,
+        *,
+        tag: str | None = None,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[StreamInfo]: ...
+    def topics(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[TopicInfo]: ...
+    def groups(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[GroupInfo]: ...
     def share_groups(
         self,
         scope: str | None = None,
@@ -310,13 +317,20 @@ class BlockingEventproc(_Twin, Opened):
         after: str | None = None,
         limit: int | None = None,
     ) -> list[GroupInfo]: ...
+    def processors(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[ProcessorDescription]: ...
+    def supervisors(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[SupervisorInfo]: ...
+    def tables(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[TableInfo]: ...
+    def overview(self) -> Overview: ...
     def backup(self, dest: str | PathLike[str], *, advance: Advance = ...) -> BackupResult: ...
     def preview_backup(self, dest: str | PathLike[str]) -> BackupPlan: ...
     def free_bytes(self) -> int: ...
     def compact(self, *, advance: Advance = ...) -> CompactResult: ...
-    def processors(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[ProcessorDescription]: ...
     def processor(self, group: str) -> ProcessorDescription: ...
     def pause_processor(self, group: str) -> None: ...
     def resume_processor(self, group: str) -> None: ...
@@ -324,9 +338,6 @@ class BlockingEventproc(_Twin, Opened):
     def submit_supervisor(self, spec: SupervisorSpec | Mapping[str, object]) -> BlockingSupervisor: ...
     def preview_supervisor(self, spec: SupervisorSpec | Mapping[str, object]) -> SpecEffect: ...
     def supervisor(self, id: str) -> BlockingSupervisor: ...
-    def supervisors(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[SupervisorInfo]: ...
     def ingestion_workers(
         self, *, after: str | None = None, limit: int | None = None
     ) -> list[IngestWorkerInfo]: ...
@@ -337,9 +348,6 @@ class BlockingEventproc(_Twin, Opened):
     def suspend_supervisors(self) -> list[str]: ...
     def resume_supervisors(self) -> list[str]: ...
     def terminate_supervisors(self) -> list[str]: ...
-    def tables(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[TableInfo]: ...
     def describe_table(
         self, name: str, *, start: RowTime | None = None, end: RowTime | None = None
     ) -> TableDescription: ...
@@ -390,14 +398,6 @@ class BlockingEventproc(_Twin, Opened):
         codec: Codec[P] | None = None,
         partitioner: Partitioner[P] | None = None,
     ) -> BlockingTopic[P]: ...
-    def topics(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[TopicInfo]: ...
 
 class BlockingRequests(_Twin):
     def submit(

@@ -330,7 +330,7 @@ class Measure:
         Prometheus take that for a ratio, and change the name.
     labels: what its values are distinguished by. points: its values in a look.
     is_counter: whether it only grows; else it is a gauge. operation: of a client, which it measures; "" for others.
-    is_of_names: whether it measures what a look has of the names that its reader may know, and not the server.
+    counts_names: whether it is a number of what the reader of a look may know, without the names.
     """
 
     name: str
@@ -340,11 +340,12 @@ class Measure:
     points: Callable[[StoreLook], Iterable[Point]]
     is_counter: bool = False
     operation: str = ""
-    is_of_names: bool = attrs.field()
+    counts_names: bool = False
 
-    @is_of_names.default
-    def _(self) -> bool:
-        return bool(self.labels) and self.labels[0] in NAMES
+    @property
+    def is_of_names(self) -> bool:
+        """Whether it measures what a look has of the names that its reader may know, and not the server."""
+        return self.counts_names or not NAMES.isdisjoint(self.labels)
 
     @property
     def prometheus_name(self) -> str:
@@ -391,7 +392,7 @@ def _client(operation: str, name: str, about: str, field: str) -> Measure:
     return Measure(f"messaging.client.{name}", "{message}", about, ("stream",), points, True, operation)
 
 
-def _one(name: str, unit: str, about: str, value: Value[StoreLook], *, is_of_names: bool = False) -> Measure:
+def _one(name: str, unit: str, about: str, value: Value[StoreLook], *, counts_names: bool = False) -> Measure:
     value_of = _getter(value)
     return Measure(
         f"eventproc.{name}",
@@ -399,7 +400,7 @@ def _one(name: str, unit: str, about: str, value: Value[StoreLook], *, is_of_nam
         about,
         (),
         lambda look: [((), value_of(look))],
-        is_of_names=is_of_names,
+        counts_names=counts_names,
     )
 
 
@@ -479,7 +480,7 @@ def _ended_by_state(found: SupervisorStatus) -> Mapping[str, int]:
 
 
 MEASURES: Final = (
-    _one("streams", "{stream}", "Streams and topics of the directory.", "streams_count", is_of_names=True),
+    _one("streams", "{stream}", "Streams and topics of the directory.", "streams_count", counts_names=True),
     _STREAM.measure("events", "{event}", "Events written since creation.", "written.events", is_counter=True),
     _STREAM.measure("bytes", "By", "Bytes written since creation.", "written.bytes", is_counter=True),
     _STREAM.measure("readable_events", "{event}", "Events that are kept.", "readable.events"),
@@ -532,14 +533,14 @@ MEASURES: Final = (
         "{transaction}",
         "Transactions that are not decided; a joint one counts for each stream.",
         "transactions_open",
-        is_of_names=True,
+        counts_names=True,
     ),
     _one(
         "requests_pending",
         "{request}",
         "Requests to change streams and scopes.",
         "requests_pending",
-        is_of_names=True,
+        counts_names=True,
     ),
     Measure(
         "eventproc.requests",
@@ -547,7 +548,7 @@ MEASURES: Final = (
         "Requests of the last day, of people and of policies.",
         ("kind", "state", "origin"),
         lambda look: look.requests.items(),
-        is_of_names=True,
+        counts_names=True,
     ),
     Measure(
         "eventproc.tasks",

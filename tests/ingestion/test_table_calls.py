@@ -17,6 +17,7 @@ from eventproc import Eventproc
 from eventproc.errors import InvalidArgument, NotFound
 from tests.cli.conftest import run_here
 from tests.ingestion.support import HOUR_MS, publish_rows
+from tests.server.access_support import READ, add_user, loaded
 from tests.server.rest_client import OWN, RestInMemory
 
 SPEC = {"io": {"streams": ["s/t"]}, "schema": {"datasource": "clicks", "dimensions": ["page"]}}
@@ -157,3 +158,25 @@ def test_the_shell_shows_what_python_returns(tmp_path: Path, capsys: pytest.Capt
     assert (planned["files"], planned["rows"]) == (2, 2)
     assert printed("table", "drop", "clicks", "--end", HOUR_MS, "--yes")["files"] == 2
     assert [each["rows"] for each in printed("table", "list")] == [1]
+
+
+async def test_a_table_is_shown_to_those_who_may_read_all_streams_that_it_is_made_of(ep: Eventproc) -> None:
+    await publish(ep)
+    await publish_rows(ep.db, 1, table="views")  # of an engine that no stream is known of
+    await ep.create_stream("s/u")
+    tokens = await ep.db.write(
+        lambda tx: {each: add_user(tx, f"u{len(each)}", (READ, each)) for each in ("*", "s/*", "s/other")}
+    )
+    authority = await loaded(ep)
+    seen = {}
+    for name, token in tokens.items():
+        rest = RestInMemory(ep, authority, token)
+        seen[name] = [each["name"] for each in (await rest.ok("GET", f"{OWN}/tables?limit=1"))["items"]]
+        status = (await rest.call("GET", f"{OWN}/tables/clicks")).status
+        assert status == (403 if name == "s/other" else 200), name
+    assert seen == {"s/*": ["clicks"], "s/other": [], "*": ["clicks"]}
+    spec = {"id": "both", **SPEC, "io": {"streams": ["s/t", "s/u"]}}
+    await ep.submit_supervisor(spec)
+    token = await ep.db.write(lambda tx: add_user(tx, "one", (READ, "s/t")))
+    rest = RestInMemory(ep, await loaded(ep), token)
+    assert (await rest.ok("GET", f"{OWN}/tables"))["items"] == []

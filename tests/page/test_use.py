@@ -333,12 +333,31 @@ def _on_any_port(rest: str) -> tuple[str, ...]:
     return "serve", "--ui", "--rest", rest, "--controller-port", "0", "--segment-store-port", "0"
 
 
+LISTED = {
+    "": "shop/orders",
+    "streams": "shop/orders",
+    "topics": "shop/clicks",
+    "groups": "shop/billing",
+    "processors": "shop/mailer",
+    "shares": "shop/queue",
+    "schedules": "shop/nightly",
+    "tables": "",
+    "requests": "shop/orders",
+    "v1/scopes": "",
+    "supervisors": "orders",
+}
+"""Sections for every user, and what a user of the scope `shop` sees there."""
+
+
 def test_user_sees_and_does_what_its_grants_allow(browser: Browser, tmp_path: Path) -> None:
     fill(tmp_path / "data")
     (tmp_path / "data").chmod(0o700)
     with eventproc.open_blocking(tmp_path / "data") as ep:
         ep.users.add("ann", password="correct horse")
         ep.users.grant("ann", Permission.READ, "shop/*")
+        ep.create_scope("secret")
+        ep.create_stream("secret/orders")
+        ep.create_group("shop/secret", ["secret/orders"])
     with serving(tmp_path / "data", *_on_any_port("0")) as served:
         visit = PageVisit(browser, served)
         visit.page.get_by_label("User").fill("ann")
@@ -350,6 +369,18 @@ def test_user_sees_and_does_what_its_grants_allow(browser: Browser, tmp_path: Pa
         visit.go("streams/shop/orders")
         expect(visit.page.locator("dl").first).to_contain_text("shop/orders")
         expect(visit.page.locator(".actions")).to_have_count(0)
+        for place, shown in LISTED.items():
+            visit.go(place)
+            expect(visit.page.get_by_role("alert")).to_have_count(0)
+            expect(visit.page.locator("main")).to_contain_text(shown)
+            expect(visit.page.locator("main")).not_to_contain_text("secret")
+        visit.page.get_by_role("link", name="orders", exact=True).first.click()
+        expect(visit.page.locator("main h1")).to_have_text("orders")
+        expect(visit.page.locator("nav[aria-label=Sections]")).not_to_contain_text("Instances")
+        with eventproc.open_blocking(tmp_path / "data") as ep:
+            ep.create_stream("shop/newest")
+        visit.go("streams")
+        expect(visit.page.get_by_text("shop/newest")).to_be_visible()
         visit.page.goto(f"{served.base}#/users")
         expect(visit.page.get_by_role("alert")).to_contain_text("ann needs READ on *")
         visit.page.reload()

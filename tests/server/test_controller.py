@@ -247,12 +247,12 @@ async def test_streams_with_a_tag_are_listed_in_pages(ep: Eventproc) -> None:
     for name in ("a", "b", "c"):
         await ep.create_stream(f"s/{name}", tags=["billing"] if name != "b" else [])
     asked = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope="s"), tag="billing")
-    first = await call(ep, "listStreamsInScopeForTag")(asked)
+    first = await call(ep, "listStreamsInScopeForTag")(asked, TRUSTED)
     assert [each.stream for each in first.streams] == ["a", "c"]
     asked.continuationToken.CopyFrom(first.continuationToken)
-    assert not (await call(ep, "listStreamsInScopeForTag")(asked)).streams
+    assert not (await call(ep, "listStreamsInScopeForTag")(asked, TRUSTED)).streams
     missing = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope="missing"), tag="billing")
-    refused = await call(ep, "listStreamsInScopeForTag")(missing)
+    refused = await call(ep, "listStreamsInScopeForTag")(missing, TRUSTED)
     assert refused.status == pb.StreamsInScopeResponse.SCOPE_NOT_FOUND
 
 

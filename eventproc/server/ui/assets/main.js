@@ -36,11 +36,14 @@ function Login({ problem, done }) {
   </form></main>`;
 }
 
-function Navigation({ place, caller, isLive, signOut }) {
+// Whether the caller may see a section: those of the whole server are for callers that may read all of it.
+const isFor = (api, caller, target) => caller.reads || target === "" || find(api, pathOf(target.replace(/^\//, "")))?.operation["x-permission"] !== "READ on *";
+
+function Navigation({ api, place, caller, isLive, signOut }) {
   return html`<header>
     <a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); document.getElementById("content").focus(); }}>Skip to the content</a>
     <a class="brand" href="#/">eventproc</a>
-    <nav aria-label="Sections">${SECTIONS.map(([target, label]) => {
+    <nav aria-label="Sections">${SECTIONS.filter(([target]) => isFor(api, caller, target)).map(([target, label]) => {
       const path = target.replace(/^\//, "");
       const isHere = path === "" ? place === "" : place === path || place.startsWith(`${path}/`);
       return html`<a key=${target} href=${`#/${path}`} aria-current=${isHere ? "page" : undefined}>${label}</a>`;
@@ -90,7 +93,7 @@ function App() {
   if (!api || !caller) return html`<main class="login"><h1>eventproc</h1><p role="status">${problem ? problem.text : "Loading…"}</p></main>`;
   const found = find(api, pathOf(where.path));
   const signOut = () => { setAuthorization(null); begin(); };
-  return html`<${Navigation} place=${where.path} caller=${caller} isLive=${isLive} signOut=${signOut} />
+  return html`<${Navigation} api=${api} place=${where.path} caller=${caller} isLive=${isLive} signOut=${signOut} />
     <main id="content" tabindex="-1">${where.path === ""
       ? html`<${Overview} turn=${turn} refused=${refused} />`
       : found
