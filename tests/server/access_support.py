@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import httpx
+
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
+from eventproc.server.access.needs import Place
+from eventproc.server.rest.application import METRICS_PATH as METRICS_PATH, RestAnswers, rest_application
+from eventproc.server.rest.route_table import ROUTES
 from eventproc.store.access import users
 from eventproc.store.access.permissions import Grant, Permission
 from eventproc.store.database import Tx
 
 READ, UPDATE = Permission.READ, Permission.READ_UPDATE
+
+LISTS = [
+    each.path
+    for each in ROUTES
+    if each.need.place is Place.USER and {"after", "limit"} <= {part.name for part in each.parameters}
+]
+"""Lists over REST that every user may ask for."""
 
 GRANTS: Mapping[str, tuple[Permission, str] | None] = {
     "nobody": None,
@@ -68,3 +80,12 @@ async def loaded(ep: Eventproc) -> Authority:
     authority = Authority(ep.db)
     await authority.load()
     return authority
+
+
+async def tenant(ep: Eventproc, *patterns: str) -> httpx.AsyncClient:
+    """Return REST as a new user calls it that has READ on some patterns; on the names of the scope `a` unless given."""
+    given = [(READ, each) for each in patterns or ("a/*",)]
+    token = await ep.db.write(lambda tx: add_user(tx, "ann", *given))
+    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.AsyncClient(transport=transport, base_url="http://anything", headers=headers)

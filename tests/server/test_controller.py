@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,12 +248,12 @@ async def test_streams_with_a_tag_are_listed_in_pages(ep: Eventproc) -> None:
     for name in ("a", "b", "c"):
         await ep.create_stream(f"s/{name}", tags=["billing"] if name != "b" else [])
     asked = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope="s"), tag="billing")
-    first = await call(ep, "listStreamsInScopeForTag")(asked, TRUSTED)
+    first = await call(ep, "listStreamsInScopeForTag")(asked)
     assert [each.stream for each in first.streams] == ["a", "c"]
     asked.continuationToken.CopyFrom(first.continuationToken)
-    assert not (await call(ep, "listStreamsInScopeForTag")(asked, TRUSTED)).streams
+    assert not (await call(ep, "listStreamsInScopeForTag")(asked)).streams
     missing = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope="missing"), tag="billing")
-    refused = await call(ep, "listStreamsInScopeForTag")(missing, TRUSTED)
+    refused = await call(ep, "listStreamsInScopeForTag")(missing)
     assert refused.status == pb.StreamsInScopeResponse.SCOPE_NOT_FOUND
 
 
@@ -326,6 +327,45 @@ async def test_a_key_value_table_in_a_scope_that_is_being_deleted_is_to_be_tried
         await run_request(ep.db, DeleteScope("s"))
         created = await call(ep, "createKeyValueTable")(config)
         assert created.status == pb.CreateKeyValueTableStatus.SCOPE_NOT_FOUND
+
+
+async def test_streams_of_a_scope_are_listed_to_clients_that_may_read_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catalog_calls, "PAGE_LENGTH", 2)
+    monkeypatch.setattr(list_pages, "ENTRIES_A_STEP", 3)
+    async with eventproc.open_memory() as ep:
+        for scope in ("a", "b"):
+            await ep.create_scope(scope)
+            for number in range(5):
+                await ep.create_stream(f"{scope}/s{number}", tags=["billing"])
+        await _verify_listed(ep)
+
+
+async def _verify_listed(ep: Eventproc) -> None:
+    own = [f"a/s{number}" for number in range(5)]
+    for grants, scope, expected in (
+        (["a/s*"], "a", [own[:2], own[2:4], own[4:]]),
+        (["a/s1", "a/s3", "a/s4"], "a", [["a/s1", "a/s3"], ["a/s4"]]),
+        (["a"], "a", []),
+        (["a/*"], "b", []),
+        (["a/*"], "missing", []),
+    ):
+        caller = Caller(
+            User(name="ann", created_ms=0, grants=tuple(Grant(each, Permission.READ) for each in grants))
+        )
+        for name, kind in (
+            ("listStreamsInScope", pb.StreamsInScopeRequest),
+            ("listStreamsInScopeForTag", partial(pb.StreamsInScopeWithTagRequest, tag="billing")),
+        ):
+            found: list[list[str]] = []
+            request: Any = kind(scope=pb.ScopeInfo(scope=scope))
+            while (page := await call(ep, name, caller)(request)).streams:
+                found.append([f"{each.scope}/{each.stream}" for each in page.streams])
+                request.continuationToken.CopyFrom(page.continuationToken)
+            assert found == expected, (grants, name)
+            assert page.HasField("continuationToken")
+            assert page.status == pb.StreamsInScopeResponse.SUCCESS
 
 
 def test_transaction_ids_are_those_that_the_client_can_use() -> None:

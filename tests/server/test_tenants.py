@@ -14,35 +14,16 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import eventproc
 from eventproc import Eventproc
-from eventproc.server.access.authority import Caller
-from eventproc.server.access.needs import Place
-from eventproc.server.controller import catalog_calls, controller_pb2 as pb
-from eventproc.server.rest.application import METRICS_PATH, RestAnswers, rest_application
-from eventproc.server.rest.route_table import ROUTES
-from eventproc.store.access.permissions import Grant
-from eventproc.store.access.users import User
+from eventproc.errors import StillPending
 from eventproc.store.model import list_pages
-from eventproc.store.model.policies import StreamConfig
-from eventproc.workflows.requests import CreateStream
-from tests.server.access_support import READ, add_user, loaded
+from tests.server.access_support import LISTS, METRICS_PATH, READ, add_user, loaded, tenant
 from tests.server.rest_client import OWN
 from tests.server.test_changes import PATH, serving, watching
-from tests.server.test_controller import call
 
-OWN_STREAMS = [f"a/s{number}" for number in range(5)]
 CHANGING = frozenset(
     {"id", "stream_id", "created_ms", "finished_ms", "due_ms", "age_ms", "at_ms", "unfinished_age_ms"}
 )
 """Fields that say when or as what something was made."""
-
-LISTS = [
-    each.path
-    for each in ROUTES
-    if each.method == "GET"
-    and each.need.place is Place.USER
-    and {"after", "limit"} <= {p.name for p in each.parameters}
-]
-"""Lists that every user may ask for."""
 
 
 async def fill(ep: Eventproc, scope: str) -> None:
@@ -95,15 +76,6 @@ async def shared() -> AsyncIterator[Eventproc]:
             await fill(ep, scope)
         await hide(ep)
         yield ep
-
-
-async def tenant(ep: Eventproc, *grants: str) -> httpx.AsyncClient:
-    """Return REST as the tenant calls it."""
-    given = [(READ, each) for each in grants or ("a/*",)]
-    token = await ep.db.write(lambda tx: add_user(tx, "ann", *given))
-    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx.AsyncClient(transport=transport, base_url="http://anything", headers=headers)
 
 
 async def pages(http: httpx.AsyncClient, path: str, limit: int) -> list[list[Any]]:
@@ -238,32 +210,6 @@ async def test_a_supervisor_that_ever_read_the_stream_of_others_is_hidden(shared
         assert (await http.get(f"{OWN}/supervisors/a-0/versions")).status_code == 403
 
 
-async def test_streams_of_a_scope_are_listed_to_clients_that_may_read_them(
-    shared: Eventproc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog_calls, "PAGE_LENGTH", 2)
-    for grants, scope, expected in (
-        (["a/s*"], "a", [OWN_STREAMS[:2], OWN_STREAMS[2:4], OWN_STREAMS[4:]]),
-        (["a/s1", "a/s3", "a/s4"], "a", [["a/s1", "a/s3"], ["a/s4"]]),
-        (["a"], "a", []),
-        (["a/*"], "b", []),
-        (["a/*"], "missing", []),
-    ):
-        caller = Caller(User(name="ann", created_ms=0, grants=tuple(Grant(each, READ) for each in grants)))
-        for name, kind in (
-            ("listStreamsInScope", pb.StreamsInScopeRequest),
-            ("listStreamsInScopeForTag", partial(pb.StreamsInScopeWithTagRequest, tag="billing")),
-        ):
-            found: list[list[str]] = []
-            request: Any = kind(scope=pb.ScopeInfo(scope=scope))
-            while (page := await call(shared, name)(request, caller)).streams:
-                found.append([f"{each.scope}/{each.stream}" for each in page.streams])
-                request.continuationToken.CopyFrom(page.continuationToken)
-            assert found == expected, (grants, name)
-            assert page.HasField("continuationToken")
-            assert page.status == pb.StreamsInScopeResponse.SUCCESS
-
-
 async def test_ids_of_changes_say_nothing_of_requests_of_others(shared: Eventproc) -> None:
     token = await shared.db.write(partial(add_user, name="ann"))
     await shared.users.grant("ann", READ, "a/*")
@@ -297,7 +243,8 @@ async def test_a_pending_request_counts_for_those_who_may_read_its_target(tmp_pa
         await ep.create_scope("a")
         await ep.create_scope("b")
         for name in ("a/x", "b/x", "b/y"):
-            await ep.requests.submit(CreateStream(name, StreamConfig()))
+            with pytest.raises(StillPending):
+                await ep.create_stream(name, timeout_ms=0)
         async with await tenant(ep) as http:
             assert (await http.get(f"{OWN}/overview")).json()["requests_pending"] == 1
             found = samples((await http.get(METRICS_PATH)).text)
