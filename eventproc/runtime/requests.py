@@ -7,7 +7,7 @@ from functools import partial
 
 from eventproc.base.clock import new_id
 from eventproc.store.database import Database
-from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.requests import Request, get_request, list_requests
 from eventproc.streams import request_calls
@@ -106,7 +106,7 @@ class Requests:
         Raises:
             InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
         """
-        page = ListPage.of("", after, limit, self._readable)
+        page = ListPage.of("", after, check_int("limit", limit, least=1), self._readable)
         return await self._db.read(partial(list_requests, page=page))
 
     async def wait(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
