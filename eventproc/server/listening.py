@@ -25,6 +25,9 @@ SILENT_S: Final = 60
 """How long a connection is silent before the kernel asks whether the peer is alive, in s. Higher: connections of hosts
 that died stay for longer; lower: more packets on idle connections."""
 
+FIRST_FD: Final = 3
+"""Number of the first socket that systemd passes, by the protocol of its `sd_listen_fds`."""
+
 PROBE_S: Final = 10
 PROBES_MAX: Final = 3
 """How often and how many times it asks: a peer that answers none of them within 30 s is gone."""
@@ -84,15 +87,31 @@ def listen_at(host: str, port: int, connections_max: int) -> BoundedListener:
     `create_server` do not. Without it, the second packet of an answer waits for the acknowledgement of the first one,
     which the caller's kernel delays by 40 ms.
 
+    A socket that systemd holds at this address is taken. It stays open while the process is started again, so that
+    clients that connect meanwhile wait in its queue. Others are refused; then the Rust client pauses for up to 10 s.
+
     Raises OSError, which names the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with naming_address(host, port):
-        listening = socket.create_server((host, port), family=family)
+        listening = _held_at(host, port) or socket.create_server((host, port), family=family)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MS_MAX)
     notice_dead_peers(listening)
     return BoundedListener(listening, connections_max)
+
+
+def _held_at(host: str, port: int) -> socket.socket | None:
+    """Return the socket that systemd holds for this process at an address; None without one."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    addresses = {each[4] for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    for number in range(FIRST_FD, FIRST_FD + int(os.environ.get("LISTEN_FDS", "0"))):
+        found = socket.socket(fileno=os.dup(number))
+        if found.getsockname() in addresses:
+            return found
+        found.close()
+    return None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -10,6 +11,7 @@ from functools import partial
 import anyio
 import httpx
 import pytest
+from anyio import to_thread
 from anyio.abc import SocketStream
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
@@ -18,7 +20,7 @@ from h2.events import ResponseReceived
 from starlette.types import Message, Receive, Scope, Send
 
 from eventproc.runtime import Eventproc
-from eventproc.server import endpoints
+from eventproc.server import endpoints, listening as listening_sockets
 from eventproc.server.controller import controller_pb2 as pb, service, serving
 from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.endpoints import Addresses, serve_endpoints
@@ -40,6 +42,9 @@ HEADERS = [
     ("content-type", "application/grpc"),
 ]
 """Of a call."""
+
+FIRST_FREE_FD = 900
+"""Number of a file of this process that no test opens."""
 
 IDLE = 100
 SLOW = 10
@@ -70,6 +75,44 @@ def test_a_connection_beyond_the_bound_is_closed_and_the_next_one_may_come_when_
         assert bounded.connections == 1
         second.close()
         assert bounded.connections == 0
+
+
+async def test_a_client_that_comes_before_the_server_waits_at_the_socket_that_systemd_holds(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as held:
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+        monkeypatch.setenv("LISTEN_FDS", "2")
+        os.dup2(other.fileno(), FIRST_FREE_FD)
+        os.dup2(held.fileno(), FIRST_FREE_FD + 1)
+        monkeypatch.setattr(listening_sockets, "FIRST_FD", FIRST_FREE_FD)
+        port: int = held.getsockname()[1]
+        try:
+            for _ in range(2):  # the second one is a server that was started again
+                with socket.create_connection(("127.0.0.1", port)) as early:
+                    early.settimeout(PATIENCE_S)
+                    async with serve_endpoints(ep, Addresses("127.0.0.1", port, 0)) as bound:
+                        assert bound.controller_port == port
+                        async with connecting(port) as client:
+                            assert await exists(client)
+                        assert await to_thread.run_sync(early.recv, 9), "the settings of HTTP/2"
+        finally:
+            os.close(FIRST_FREE_FD)
+            os.close(FIRST_FREE_FD + 1)
+
+
+def test_a_socket_that_systemd_holds_for_another_process_or_address_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        monkeypatch.setattr(listening_sockets, "FIRST_FD", held.fileno())
+        monkeypatch.setenv("LISTEN_FDS", "1")
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+        with listen_at("127.0.0.1", 0, 1) as own:
+            assert own.getsockname() != held.getsockname()
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid() + 1))
+        with pytest.raises(OSError, match="in use"):
+            listen_at(*held.getsockname(), 1)
 
 
 def test_a_listener_may_make_room() -> None:
