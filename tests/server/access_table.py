@@ -210,7 +210,7 @@ GRPC: Mapping[str, Row] = {
     "noteTimestampFromWriter": UPDATES,
     "createKeyValueTable": UPDATES_SCOPE,
     "getCurrentSegmentsKeyValueTable": READS,
-    "listKeyValueTablesInScope": READS_SCOPE,
+    "listKeyValueTablesInScope": USER,
     "getKeyValueTableConfiguration": READS,
     "deleteKeyValueTable": UPDATES_SCOPE,
     "listSubscribers": READS,

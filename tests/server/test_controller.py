@@ -368,6 +368,24 @@ async def _verify_listed(ep: Eventproc) -> None:
             assert page.status == pb.StreamsInScopeResponse.SUCCESS
 
 
+async def test_key_value_tables_and_subscribers_are_listed_to_clients_that_may_read_them(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_pages, "ENTRIES_A_STEP", 1)
+    await ep.create_stream("s/t")
+    for name in ("one", "two"):
+        config = pb.KeyValueTableConfig(scope="s", kvtName=name, partitionCount=1, primaryKeyLength=1)
+        await call(ep, "createKeyValueTable")(config)
+        await ep.create_group(f"s/{name}", ["s/t"])
+    for pattern, expected in (("s/*", ["one", "two"]), ("s/two", ["two"]), ("other/*", [])):
+        caller = Caller(User(name="ann", created_ms=0, grants=(Grant(pattern, Permission.READ),)))
+        asked = pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope="s"))
+        tables = await call(ep, "listKeyValueTablesInScope", caller)(asked)
+        assert [each.kvtName for each in tables.kvtables] == expected
+        found = await call(ep, "listSubscribers", caller)(pb.StreamInfo(scope="s", stream="t"))
+        assert list(found.subscribers) == [f"s/{each}" for each in expected]
+
+
 def test_transaction_ids_are_those_that_the_client_can_use() -> None:
     txn_id = new_txn_id(SystemClock(), epoch=7)
     message = txn_message(txn_id)

@@ -111,12 +111,16 @@ class GroupCalls:
             return reply(status=reply.RG_NOT_FOUND)
         return reply()
 
-    async def subscribers(self, request: pb.StreamInfo) -> pb.SubscribersResponse:
-        """Return the groups that retention by consumption of a stream waits for, those of other clients, too."""
+    async def subscribers(self, request: pb.StreamInfo, caller: Caller) -> pb.SubscribersResponse:
+        """Return the groups that retention by consumption of a stream waits for, those of other clients, too.
+
+        Only those that the caller may read.
+        """
         reply, name = pb.SubscribersResponse, name_of(request)
 
         def look(tx: Tx) -> list[str]:
-            return consuming_groups(tx, get_stream(tx, name).value)
+            found = consuming_groups(tx, get_stream(tx, name).value)
+            return list(filter(caller.page(None, len(found)).allows, found))
 
         try:
             return reply(subscribers=await self.db.read(look))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from eventproc.server.access.authority import Caller
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import PAGE_LENGTH
 from eventproc.server.controller.conversions import segment_ranges
@@ -20,7 +21,6 @@ from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import IllegalTransition, InvalidArgument, NotFound
 from eventproc.store.model.ids import segment_id
-from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.ranges import initial_ranges
 
@@ -63,10 +63,10 @@ class KeyValueTableCalls:
         ranges = enumerate(initial_ranges(found.partitions))
         return segment_ranges(found.name, [Segment(segment_id(number, 0), each) for number, each in ranges])
 
-    async def list(self, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
-        """Return a page of a scope's tables. The client asks until a page is empty."""
+    async def list(self, request: pb.KVTablesInScopeRequest, caller: Caller) -> pb.KVTablesInScopeResponse:
+        """Return a page of a scope's tables that the caller may read. The client asks until a page is empty."""
         reply, scope, after = pb.KVTablesInScopeResponse, request.scope.scope, request.continuationToken.token
-        look = partial(key_value_tables, scope=scope, page=ListPage(after=after, limit=PAGE_LENGTH))
+        look = partial(key_value_tables, scope=scope, page=caller.page(after, PAGE_LENGTH))
         try:
             names = await self.db.read(look)
         except NotFound:
