@@ -17,6 +17,7 @@ from eventproc.store.groups import OWNED, SHARE, GroupKind, GroupRecord
 from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.requests import pending_requests
+from eventproc.store.segments import write_rate
 from eventproc.store.transactions import count_open
 from eventproc.streams.description import StreamInfo
 
@@ -78,13 +79,15 @@ class Overview:
 def overview_of(tx: Tx, readable: NameFilter | None = None) -> Overview:
     """Return the overview, of what a reader may know. readable: which names that are; None: all.
 
-    Cost: a few look-ups for each segment of all these streams, and those of `backlogs`.
+    Cost: a look-up for each segment of all these streams, a few more for those that are shown, and those of `backlogs`.
     """
-    streams = [StreamInfo.of(tx, each) for each in list_streams(tx, page=ListPage(readable=readable))]
+    streams = list_streams(tx, page=ListPage(readable=readable))
+    rates = {each.stream_id: write_rate(tx, each.stream_id) for each in streams}
+    busiest = sorted(streams, key=lambda each: -rates[each.stream_id])[:SHOWN]
     groups = backlogs(tx, readable)
     return Overview(
         streams_count=len(streams),
-        events_per_second=round(sum(each.events_per_second for each in streams), 3),
+        events_per_second=round(sum(rates.values()), 3),
         unfinished_events=sum(each.events for each in groups),
         unfinished_age_ms=max((each.age_ms for each in groups if each.age_ms is not None), default=None),
         dead_letters=sum(each.dead_letters for each in groups),
@@ -92,7 +95,7 @@ def overview_of(tx: Tx, readable: NameFilter | None = None) -> Overview:
         transactions_open=count_open(
             tx, None if readable is None else frozenset(each.stream_id for each in streams)
         ),
-        streams=tuple(sorted(streams, key=lambda each: -each.events_per_second)[:SHOWN]),
+        streams=tuple([StreamInfo.of(tx, each) for each in busiest]),
         groups=tuple(sorted(groups, key=lambda each: -each.events)[:SHOWN]),
     )
 
