@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -35,6 +35,12 @@ setup: ## install into .venv/ what uv.lock lists
 browser: ## Chromium for the tests of the page, from Debian, unless there is one (as root)
 	command -v $${CHROMIUM:-chromium} || command -v chromium-browser || command -v google-chrome || \
 		{ apt-get update -qq && apt-get install -qq --no-install-recommends chromium fonts-dejavu-core >&2; }
+
+# Without them, the tests of these clients do not run. The Java client needs no other Java than Spark.
+kafka-clients: setup ## kafkajs, the Java client and kcat for the tests of Kafka's protocol (needs npm; kcat as root)
+	command -v npm >&2 || { apt-get update -qq && apt-get install -qq --no-install-recommends npm >&2; }
+	command -v kcat >&2 || { apt-get update -qq && apt-get install -qq --no-install-recommends kcat >&2; }
+	$(BIN)/python -m tools.kafka_clients
 
 screenshots: setup ## the pictures of the guide, from a page as it is now (needs a Chromium)
 	SCREENSHOTS=docs/guide/page $(PYTEST) tests/page -k guide

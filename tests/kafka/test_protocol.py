@@ -307,13 +307,29 @@ async def test_a_frame_that_is_too_large_ends_its_connection(peer: KafkaPeer) ->
     assert peer.take() == b""
 
 
-async def test_each_call_is_answered_in_each_version_that_is_announced(peer: KafkaPeer, topic: str) -> None:
+@pytest.mark.parametrize("version", range(3))
+async def test_old_versions_of_produce_are_announced_for_old_clients_and_end_the_connection(
+    server: ServerProcess, peer: KafkaPeer, topic: str, version: int
+) -> None:
+    announced = peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
+    assert [each.min_version for each in announced if each.api_key == 0] == [0]
+    with KafkaPeer(server.kafka) as other:
+        other.send(
+            framed(produce_request(topic, PLAIN_BATCH, version=3), 3)[:6] + bytes([0, version]) + bytes(4)
+        )
+        assert other.take() == b""
+    assert peer.fetch(topic, 0)[1] == 0
+
+
+async def test_each_call_is_answered_in_each_version_that_is_announced(
+    server: ServerProcess, peer: KafkaPeer, topic: str
+) -> None:
     announced = peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
     versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in announced}
     for version in versions.pop(18):
         asked = ApiVersionsRequest(version=version, client_software_name="a", client_software_version="1")
         assert peer.ask(asked, ApiVersionsResponse, version).error_code == 0
-    for version in versions.pop(0):
+    for version in versions.pop(0)[3:]:
         assert peer.produce(topic, PLAIN_BATCH, version=version)[0] == 0
     end = peer.fetch(topic, 0)[1]
     for version in versions.pop(1):
@@ -333,7 +349,8 @@ async def test_each_call_is_answered_in_each_version_that_is_announced(peer: Kaf
         assert [(each.name, len(each.partitions)) for each in topics] == [(topic, 1)]
     for version in versions.pop(17):
         handshake = SaslHandshakeRequest(version=version, mechanism="PLAIN")
-        assert peer.ask(handshake, SaslHandshakeResponse, version).error_code == 0
+        with KafkaPeer(server.kafka) as other:
+            assert other.ask(handshake, SaslHandshakeResponse, version).error_code == 0
     for version in versions.pop(22):
         identity = InitProducerIdRequest(version=version, transactional_id=None, transaction_timeout_ms=1)
         assert peer.ask(identity, InitProducerIdResponse, version).error_code == 0

@@ -181,8 +181,10 @@ def authenticate(peer: KafkaPeer, data: bytes) -> tuple[int, str, bytes]:
     return found.error_code, found.error_message or "", bytes(found.auth_bytes)
 
 
-def choose(peer: KafkaPeer, mechanism: str) -> tuple[int, list[str]]:
-    found = peer.ask(SaslHandshakeRequest(version=1, mechanism=mechanism), SaslHandshakeResponse, 1)
+def choose(peer: KafkaPeer, mechanism: str, version: int = 1) -> tuple[int, list[str]]:
+    found = peer.ask(
+        SaslHandshakeRequest(version=version, mechanism=mechanism), SaslHandshakeResponse, version
+    )
     return found.error_code, found.mechanisms
 
 
@@ -237,6 +239,43 @@ def test_strangers_do_not_learn_which_users_exist_or_have_verifiers(peer: KafkaP
     assert len({iterations for each in firsts.values() for _, iterations in each}) == 1
     refusals = {prove(peer, user, "only hashed", mechanism) for user in ("ann", "bob", "nobody")}
     assert [code for code, _ in refusals] == [REFUSED]
+
+
+def send_bare(peer: KafkaPeer, data: bytes) -> bytes:
+    """Send a message of a mechanism without a call around it, and return the answer."""
+    peer.send(len(data).to_bytes(4, "big") + data)
+    return peer.take()
+
+
+def test_messages_may_be_sent_without_calls_after_a_handshake_of_version_0(peer: KafkaPeer) -> None:
+    assert choose(peer, "SCRAM-SHA-1", 0)[0] == UNSUPPORTED
+    assert choose(peer, "PLAIN", 0)[0] == 0
+    assert send_bare(peer, plain("ann", PASSWORD)) == b""
+    assert seen(peer) == ["orders"]
+    assert choose(peer, MECHANISMS[1], 0)[0] == 0
+    client: Any = ScramClient([MECHANISMS[1]], "carl", PLAIN_PASSWORD)
+    client.set_server_first(send_bare(peer, client.get_client_first().encode()).decode())
+    client.set_server_final(send_bare(peer, client.get_client_final().encode()).decode())
+    assert seen(peer) == []
+
+
+@pytest.mark.parametrize("wrong", [b"", plain("ann", "wrong"), b"x" * 3_000])
+def test_a_wrong_message_without_a_call_ends_its_connection(peer: KafkaPeer, wrong: bytes) -> None:
+    assert choose(peer, "PLAIN", 0)[0] == 0
+    assert send_bare(peer, wrong) == b""
+    assert peer.take() == b""
+
+
+def test_a_nonce_that_repeats_the_part_of_the_client_is_taken(peer: KafkaPeer) -> None:
+    client = begin(peer, "carl", PLAIN_PASSWORD)
+    client.nonce = client.c_nonce + client.nonce  # as librdkafka did before 2.6.1
+    code, _, reply = authenticate(peer, client.get_client_final().encode())
+    assert code == 0
+    client.set_server_final(reply.decode())
+    assert seen(peer) == []
+    other = begin(peer, "carl", PLAIN_PASSWORD)
+    other.nonce = other.c_nonce + other.c_nonce + other.nonce
+    assert authenticate(peer, other.get_client_final().encode())[0] == REFUSED
 
 
 MALFORMED = (

@@ -98,9 +98,10 @@ class InitProducerId:
 
 @attrs.frozen
 class SaslHandshake:
-    """Authenticate by this mechanism."""
+    """Authenticate by this mechanism. is_bare: its messages follow as frames, without a call around them."""
 
     mechanism: str
+    is_bare: bool = False
 
 
 @attrs.frozen

@@ -56,6 +56,7 @@ class KafkaConnection:
         self._stranger = stranger
         self._appender = appender
         self._answers = answers
+        self._takes_bare = False
         self._waiting: list[_WaitingBatches] = []
         self._changed = anyio.Event()
 
@@ -87,6 +88,9 @@ class KafkaConnection:
 
     async def _handle(self, frame: bytes, held_bytes: int) -> int:
         """Answer a request, or let its batches wait; return the memory of the frame that nothing needs any more."""
+        if self._takes_bare:
+            await self._send(await self._take_bare(frame))
+            return held_bytes
         try:
             request = parse_request(frame)
         except UnsupportedApiVersions as why:  # a newer client than this server; it asks again (KIP-511)
@@ -147,8 +151,9 @@ class KafkaConnection:
         match request.call:
             case c.ApiVersions():
                 return versions_answer(request)
-            case c.SaslHandshake(mechanism):
+            case c.SaslHandshake(mechanism, is_bare):
                 code = self._sasl.choose(mechanism)
+                self._takes_bare = is_bare and code == KafkaCode.NONE
                 return encode_answer(request, error_code=int(code), mechanisms=[*SASL_MECHANISMS])
             case c.SaslAuthenticate(data):
                 return await self._authenticate(request, data)
@@ -166,11 +171,24 @@ class KafkaConnection:
         """Answer a message of the mechanism."""
         code, text, reply = KafkaCode.NONE, None, b""
         try:
-            reply, is_known = await self._sasl.take(data)
+            reply = await self._take(data)
         except (NotAuthenticated, TooManyPasswords) as why:
             code, text = KafkaCode.SASL_AUTHENTICATION_FAILED, str(why)
-        else:
-            if is_known:
-                self._stranger.accept()
-                self._channel.accept_frames()
         return encode_answer(request, error_code=int(code), error_message=text, auth_bytes=reply)
+
+    async def _take_bare(self, data: bytes) -> bytes:
+        """Return the answer to a message of the mechanism without a call. Raises ConnectionOver: it has no errors."""
+        try:
+            reply = await self._take(data)
+        except (NotAuthenticated, TooManyPasswords) as why:
+            raise ConnectionOver(str(why)) from None
+        return LENGTH.pack(len(reply)) + reply
+
+    async def _take(self, data: bytes) -> bytes:
+        """Return the reply to a message of the mechanism. Raises NotAuthenticated, TooManyPasswords."""
+        reply, is_known = await self._sasl.take(data)
+        if is_known:
+            self._takes_bare = False
+            self._stranger.accept()
+            self._channel.accept_frames()
+        return reply

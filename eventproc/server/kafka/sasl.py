@@ -71,8 +71,8 @@ class _ScramExchange:
     def __init__(self, authority: Authority, random_bytes: RandomBytes, mechanism: str) -> None:
         self._authority = authority
         self._mechanism = mechanism
-        nonce = b64encode(random_bytes(NONCE_BYTES)).decode()
-        self._server: Any = ScramMechanism(mechanism).make_server(self._look_up, s_nonce=nonce)
+        self._nonce = b64encode(random_bytes(NONCE_BYTES)).decode()
+        self._server: Any = ScramMechanism(mechanism).make_server(self._look_up, s_nonce=self._nonce)
         self._user: tuple[str, ScramVerifier] | None = None
 
     async def take(self, data: bytes) -> _Step:
@@ -95,10 +95,19 @@ class _ScramExchange:
 
     def _is_right(self, data: bytes) -> bool:
         try:
-            self._server.set_client_final(data.decode())
+            proof = data.decode()
+            self._admit_repeated_nonce(proof)
+            self._server.set_client_final(proof)
         except (ScramException, UnicodeDecodeError):
             return False
         return True
+
+    def _admit_repeated_nonce(self, proof: str) -> None:
+        """Take a nonce that repeats the client's part: librdkafka before 2.6.1 sends it, and Kafka takes it."""
+        nonce = self._server.nonce
+        repeated = f"{str(nonce).removesuffix(self._nonce)}{nonce}"
+        if f",r={repeated}," in proof:
+            self._server.nonce = type(nonce)(repeated)
 
     async def _identity(self) -> Caller:
         assert self._user is not None, "asked before the proof"

@@ -41,8 +41,10 @@ _MESSAGES: Final[Mapping[int, KafkaMessage]] = {
     each.key: each
     for each in (
         _API_VERSIONS,
+        # librdkafka refuses a server without version 0, although it asks in version 1.
         KafkaMessage(
-            SaslHandshakeRequest, SaslHandshakeResponse, 1, 1, lambda body: c.SaslHandshake(body.mechanism)
+            *(SaslHandshakeRequest, SaslHandshakeResponse, 0, 1),
+            lambda body: c.SaslHandshake(body.mechanism, body.version == 0),
         ),
         KafkaMessage(
             *(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2),
@@ -54,6 +56,11 @@ _MESSAGES: Final[Mapping[int, KafkaMessage]] = {
         *administration.MESSAGES,
     )
 }
+
+
+_ANNOUNCED_FROM: Final[Mapping[int, int]] = {0: 0}
+"""The first version of a call that is announced, if it is not served. Kafka does so, too: an older librdkafka
+compresses batches only for a server that shows Produce from version 0 on. It uses a later version."""
 
 
 class UnsupportedApiVersions(Exception):
@@ -99,7 +106,12 @@ def versions_answer(request: KafkaRequest, code: KafkaCode = KafkaCode.NONE) -> 
     """Return which calls are served, in which versions."""
     kind = ApiVersionsResponse.ApiVersion
     served = [
-        kind(version=request.version, api_key=key, min_version=each.least, max_version=each.most)
+        kind(
+            version=request.version,
+            api_key=key,
+            min_version=_ANNOUNCED_FROM.get(key, each.least),
+            max_version=each.most,
+        )
         for key, each in sorted(_MESSAGES.items())
     ]
     return encode_answer(request, error_code=int(code), api_keys=served)
