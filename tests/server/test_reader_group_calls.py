@@ -10,7 +10,7 @@ import pytest
 
 import eventproc
 from eventproc.cluster.buckets import BUCKETS
-from eventproc.errors import AlreadyExists, InvalidArgument, NotAReaderGroup, NotFound
+from eventproc.errors import AlreadyExists, InvalidArgument, InvalidCut, NotAReaderGroup, NotFound
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import NotPermitted
 from eventproc.server.controller import controller_pb2 as pb
@@ -142,10 +142,22 @@ async def test_an_update_needs_the_present_id_and_generation(ep: Eventproc) -> N
     info = pb.ReaderGroupInfo(scope="s", readerGroup="g")
     moved.generation = 1
     assert (await call(ep, "getReaderGroupConfig")(info)).config == moved
-    unknown = asked(missing=HEAD)
-    unknown.generation = 1
-    assert (await update(unknown)).status == Update.INVALID_CONFIG
     assert [each.name for each in (await (await ep.group("s/g")).info()).streams] == ["s/u"]
+
+
+@pytest.mark.parametrize(
+    ("starts", "refusal"), [({"missing": HEAD}, NotFound), ({"t": {0: 5}}, InvalidCut)], ids=str
+)
+async def test_an_update_that_no_generation_makes_possible_is_an_error(
+    ep: Eventproc, starts: Mapping[str, Mapping[int, int]], refusal: type[Exception]
+) -> None:
+    """After INVALID_CONFIG the client reads the present configuration and tries again, without end."""
+    await written(ep)
+    await call(ep, "createReaderGroup")(asked())
+    with pytest.raises(refusal):
+        await call(ep, "updateReaderGroup")(asked(**starts))
+    info = pb.ReaderGroupInfo(scope="s", readerGroup="g")
+    assert (await call(ep, "getReaderGroupConfig")(info)).config == asked()
 
 
 async def test_what_a_subscriber_releases_is_where_the_group_stands(ep: Eventproc) -> None:
@@ -225,7 +237,13 @@ async def test_a_group_goes_on_without_a_stream_that_is_deleted(ep: Eventproc) -
     await stream.seal()
     await stream.delete()
     assert await release(ep, {}, streamCut=_cut("u", {0: 0})) == Release.SUCCESS
-    assert [each.name for each in (await (await ep.group("s/g")).info()).streams] == ["s/u"]
+    group = await ep.group("s/g")
+    assert [each.name for each in (await group.describe()).streams] == ["s/u"]
+    stream = await written(ep)
+    assert await release(ep, {0: 9}) == Release.SUCCESS, "a stream created again is one of the group's"
+    described = await group.describe()
+    assert [(each.name, each.stream_id) for each in described.streams][1:] == [("s/t", stream.stream_id)]
+    assert described.events == 2
     await check(ep.db)
 
 
