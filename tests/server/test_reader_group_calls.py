@@ -272,7 +272,7 @@ async def test_names_and_scopes_that_are_not_possible_have_their_status(ep: Even
 
 
 async def test_only_its_own_clients_move_a_group(ep: Eventproc) -> None:
-    await written(ep)
+    stream = await written(ep)
     await call(ep, "createReaderGroup")(asked())
     group = await ep.group("s/g")
     with pytest.raises(NotAReaderGroup, match="clients of Pravega"):
@@ -280,6 +280,10 @@ async def test_only_its_own_clients_move_a_group(ep: Eventproc) -> None:
     with pytest.raises(NotAReaderGroup, match="clients of Pravega"):
         async with group.reader("r"):
             pass
+    with pytest.raises(NotAReaderGroup, match="clients of Pravega"):
+        await group.allow_truncation(await stream.tail())
+    with pytest.raises(InvalidArgument, match="know whether it has readers"):
+        await group.delete(if_empty=True)
     await group.delete()
     async with connected(ep) as peer:
         await peer.ask(c.ReadSegment(LOG, 0, 10, "", 1), c.NoSuchSegment)
