@@ -87,7 +87,7 @@ class GroupCalls:
         """Replace the configuration of a group.
 
         After INVALID_CONFIG a client reads the present configuration, and tries again without end. So only another id
-        or generation has this status. Raises NotPermitted as `create`; NotFound and InvalidCut for where it shall read.
+        or generation has this status. Raises NotPermitted as `create`, and NotFound for a stream.
         """
         reply, name = pb.UpdateReaderGroupResponse, f"{request.scope}/{request.readerGroupName}"
         asked = self._asked(request, caller)
