@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+import anyio
 import pytest
 
 import eventproc
+from eventproc import RetentionPolicy
 from eventproc.cluster.buckets import BUCKETS
 from eventproc.errors import AlreadyExists, InvalidArgument, NotAReaderGroup, NotFound
 from eventproc.runtime import Eventproc
@@ -16,7 +18,8 @@ from eventproc.server.access.authority import NotPermitted
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.wire import commands as c
 from eventproc.store.model.buckets import BUCKET_COUNT
-from eventproc.testing import check
+from eventproc.testing import VirtualClock, check, run_seeded
+from eventproc.workflows.policies.look import RETENTION_MS
 from tests.server.access_support import loaded
 from tests.server.controller_calls import call
 from tests.server.wire_peer import WRITER, connected, framed
@@ -339,3 +342,44 @@ async def test_the_buckets_of_each_instance_are_shown(ep: Eventproc) -> None:
             await changes.wait()
     owned = {instance: list(each.id) for instance, each in mapping.items()}
     assert owned == {ep.db.instance_id: list(range(BUCKET_COUNT))}
+
+
+def test_retention_by_consumption_frees_what_all_subscribers_released() -> None:
+    """The policy itself: held up by each subscriber, over a scale, and never by one that was overtaken."""
+
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+            async with stream.writer() as writer:
+                for number in range(3):
+                    await writer.write(b"%d" % number, key="k")
+
+            async def events() -> int:
+                await anyio.sleep(2 * RETENTION_MS / 1000)
+                return (await stream.describe()).events
+
+            await call(ep, "createReaderGroup")(asked())
+            await ep.create_group("s/ahead", ["s/t"], start="tail")
+            assert await events() == 3, "it has released nothing"
+            assert await release(ep, {0: 18}) == Release.SUCCESS
+            assert await events() == 1
+            left, right = await stream.split(0)
+            await (await ep.group("s/ahead")).reset("tail")
+            assert await release(ep, {left: 0, right: 0}) == Release.SUCCESS
+            assert await events() == 0
+            async with stream.writer() as writer:
+                await writer.write_many([(b"%d" % number, str(number)) for number in range(9)])
+            tail = await stream.tail()
+            await stream.truncate(tail)
+            assert await release(ep, {left: 0, right: 0}) == Release.SUCCESS, "it is behind, and reads on at the head"
+            assert (await (await ep.group("s/g")).describe()).events == 0
+            async with stream.writer() as writer:
+                await writer.write_many([(b"%d" % number, str(number)) for number in range(9)])
+            await (await ep.group("s/ahead")).reset("tail")
+            assert await events() == 9
+            assert await release(ep, (await stream.tail()).offsets) == Release.SUCCESS
+            assert await events() == 0
+            await check(ep.db)
+
+    run_seeded(run, seed=0)
