@@ -450,7 +450,7 @@ def verify_empty(tx: Tx, db: Database, group: str, *, event: str) -> None:
     Raises NotFound, and InvalidArgument for a group of Pravega's clients.
     """
     if get_group(tx, group).kind == PRAVEGA:
-        raise invalid_argument("group", group, f"only clients of Pravega know whether it has readers")
+        raise invalid_argument("group", group, "only clients of Pravega know whether it has readers")
     state = expire_silent(tx, db, group)
     if state.members:
         raise GroupNotEmpty(group=group, event=event, readers=tuple(sorted(state.members)))

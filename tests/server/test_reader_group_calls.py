@@ -166,7 +166,7 @@ async def test_a_group_is_reset_to_each_checkpoint_of_its_client(ep: Eventproc, 
     left, right = await stream.split(0)
     merged = await stream.merge(left, right)
     group = await ep.group("s/g")
-    checkpoints = ({0: -1}, {left: -1, right: -1}, {right: 0}, {merged: 0})
+    checkpoints: list[dict[int, int]] = [{0: -1}, {left: -1, right: -1}, {right: 0}, {merged: 0}]
     for generation, checkpoint in enumerate(checkpoints):
         moved = asked(retention, t=checkpoint)
         moved.generation = generation
@@ -372,13 +372,18 @@ def test_retention_by_consumption_frees_what_all_subscribers_released() -> None:
                 await writer.write_many([(b"%d" % number, str(number)) for number in range(9)])
             tail = await stream.tail()
             await stream.truncate(tail)
-            assert await release(ep, {left: 0, right: 0}) == Release.SUCCESS, "it is behind, and reads on at the head"
+            assert await release(ep, {left: 0, right: 0}) == Release.SUCCESS, (
+                "it is behind, and reads on at the head"
+            )
             assert (await (await ep.group("s/g")).describe()).events == 0
             async with stream.writer() as writer:
                 await writer.write_many([(b"%d" % number, str(number)) for number in range(9)])
             await (await ep.group("s/ahead")).reset("tail")
             assert await events() == 9
-            assert await release(ep, (await stream.tail()).offsets) == Release.SUCCESS
+            assert (
+                await release(ep, {int(each): at for each, at in (await stream.tail()).offsets.items()})
+                == Release.SUCCESS
+            )
             assert await events() == 0
             await check(ep.db)
 

@@ -171,7 +171,14 @@ async def test_a_refused_set_up_leaves_the_token_of_the_writer_as_it_was(ep: Eve
 
 @pytest.mark.parametrize(
     ("log", "is_hers"),
-    [("_RGt", True), ("_RGu", False), ("_RGother", False), ("_RG_RGt", False), ("_RG", False), ("_MARKu", False)],
+    [
+        ("_RGt", True),
+        ("_RGu", False),
+        ("_RGother", False),
+        ("_RG_RGt", False),
+        ("_RG", False),
+        ("_MARKu", False),
+    ],
 )
 async def test_the_log_of_a_reader_group_needs_rights_on_the_group(
     ep: Eventproc, log: str, is_hers: bool
