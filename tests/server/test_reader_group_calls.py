@@ -387,3 +387,33 @@ def test_retention_by_consumption_frees_what_all_subscribers_released() -> None:
             await check(ep.db)
 
     run_seeded(run, seed=0)
+
+
+def test_a_stream_with_a_retention_of_the_client_keeps_what_a_subscriber_has_not_released() -> None:
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            by_time = pb.RetentionPolicy(
+                retentionType=pb.RetentionPolicy.TIME, retentionParam=1_000, retentionMax=2**63 - 1
+            )
+            config = pb.StreamConfig(
+                streamInfo=pb.StreamInfo(scope="s", stream="t"),
+                scalingPolicy=pb.ScalingPolicy(minNumSegments=1),
+                retentionPolicy=by_time,
+            )
+            await call(ep, "createStream")(config)
+            stream = await ep.stream("s/t")
+
+            async def events_later() -> int:
+                async with stream.writer() as writer:
+                    await writer.write_many([(b"x", "k")] * 3)
+                await anyio.sleep(120)
+                return (await stream.describe()).events
+
+            assert await events_later() == 0, "nobody subscribes: the lower limit decides"
+            await call(ep, "createReaderGroup")(asked())
+            assert await events_later() == 3
+            assert await release(ep, {0: 45}) == Release.SUCCESS
+            assert await events_later() == 4
+
+    run_seeded(run, seed=0)
