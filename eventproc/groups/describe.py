@@ -231,7 +231,7 @@ class GroupDescription(DescribedGroup):
     checkpoints_started: names of the checkpoints under way.
     assignor: name of the assignor that decides which reader owns which segment.
     phase: "empty" without readers, "assigning" while the group waits for its own assignor, "reconciling" while segments
-        are on their way to their readers, else "stable".
+        are on their way to their readers, else "stable". "empty" for clients of Pravega, who do not show their readers.
     """
 
     __repr__ = short_repr_of_fields

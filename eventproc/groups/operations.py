@@ -29,6 +29,7 @@ from eventproc.store.catalog import StoredHistory, find_stream, get_stream, unfi
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import (
     KAFKA,
+    PRAVEGA,
     GroupStream,
     SegmentKey,
     get_group,
@@ -353,7 +354,7 @@ def reset_partitions(
     if not dry_run:
         verify_empty(tx, db, group, event="a reset of partitions")
         follow_catalog(tx, group)
-    before = {each.stream.name: each for each in standings(tx, group)}
+    before = {each.stream.name: each for each in _standings(tx, group)}
     moved_ms = progress_times(tx, group)
     wanted = None if partitions is None else set(partitions)
     start = request.start_at(tx)
@@ -401,7 +402,7 @@ def reset_partitions(
     return rows
 
 
-def standings(tx: Tx, group: str) -> list[StartPosition]:
+def _standings(tx: Tx, group: str) -> list[StartPosition]:
     """Return where the group is in each stream that it reads once it has followed the catalog, and where it will begin.
 
     Raises NotFound, GroupStreamReplaced.
@@ -444,7 +445,12 @@ def commit_numbers(tx: Tx, db: Database, group: str, numbers: Mapping[tuple[str,
 
 
 def verify_empty(tx: Tx, db: Database, group: str, *, event: str) -> None:
-    """Raise GroupNotEmpty if readers of the group are online; dead ones are removed. Raises NotFound."""
+    """Raise GroupNotEmpty if readers of the group are online; dead ones are removed.
+
+    Raises NotFound, and InvalidArgument for a group of Pravega's clients.
+    """
+    if get_group(tx, group).kind == PRAVEGA:
+        raise invalid_argument("group", group, "only clients of Pravega know whether it has readers")
     state = expire_silent(tx, db, group)
     if state.members:
         raise GroupNotEmpty(group=group, event=event, readers=tuple(sorted(state.members)))

@@ -22,6 +22,7 @@ from eventproc.groups.updates import (
     SegmentCompleted,
     StreamAdded,
     StreamDropped,
+    StreamSkipped,
     Update,
 )
 from eventproc.store.database import Tx
@@ -62,7 +63,7 @@ GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
 
 _UPDATES_OF_CLIENTS: Final[Mapping[GroupKind, tuple[type[Update], ...]]] = {
     KAFKA: (GroupReset, SegmentCompleted, StreamAdded, StreamDropped),
-    PRAVEGA: (GroupReset, OptionsChanged),
+    PRAVEGA: (GroupReset, OptionsChanged, StreamAdded, StreamDropped, StreamSkipped),
 }
 """The updates of the groups whose members and owners are decided elsewhere: by the servers of Kafka's clients
 (`kafka_groups`), and by Pravega's clients among themselves (`pravega_groups`)."""

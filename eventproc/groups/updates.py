@@ -162,7 +162,7 @@ class StreamDropped:
 
 @attrs.frozen
 class StreamSkipped:
-    """The group continues elsewhere in one of its streams, because unread events were truncated.
+    """The group continues elsewhere in one of its streams: unread events were truncated, or clients of Pravega say so.
 
     kept: those of `start.held` whose progress and owner stay as they are.
     events: how many were lost, as far as known.

@@ -23,7 +23,7 @@ from eventproc.groups import (
     group_info,
 )
 from eventproc.groups.assignors import Assignor
-from eventproc.groups.changes import GroupUpdate, update_options
+from eventproc.groups.changes import GroupUpdate, update_options, verify_movable
 from eventproc.groups.cuts import group_cuts
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
@@ -423,11 +423,17 @@ class Group(Generic[T]):
         Raises:
             NotFound: no such group.
             StreamReplaced: the stream of the cut was deleted.
+            NotAReaderGroup: the group belongs to clients of Pravega, which say so themselves.
             InvalidArgument: the group was not created with `retains="manual"`, or does not read the stream.
             InvalidCut: the cut is not one of the stream, or is before the last one.
         """
         as_cut(cut, "cut")
-        await self._db.write(partial(allow_truncation, group=self.name, cut=cut), step=Step.GROUP_CHANGE)
+
+        def act(tx: Tx) -> None:
+            verify_movable(get_group(tx, self.name))
+            allow_truncation(tx, self.name, cut)
+
+        await self._db.write(act, step=Step.GROUP_CHANGE)
 
     async def update(self, **options: Unpack[GroupUpdate]) -> GroupOptions:
         """Change options of the group, and return all of them. Readers stay online, and follow before their next event.
@@ -474,6 +480,7 @@ class Group(Generic[T]):
         Raises:
             NotFound: no such group.
             GroupNotEmpty: `if_empty`, and readers are online.
+            InvalidArgument: `if_empty`, and the group belongs to clients of Pravega, which do not show their readers.
         """
 
         def act(tx: Tx) -> None:

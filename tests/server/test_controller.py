@@ -104,6 +104,12 @@ MESSAGES = st.builds(
     retentionPolicy=st.one_of(
         st.builds(pb.RetentionPolicy),
         st.builds(pb.RetentionPolicy, retentionType=st.integers(1, 2), retentionParam=LIMITS),
+        st.builds(
+            pb.RetentionPolicy,
+            retentionType=st.integers(1, 2),
+            retentionParam=LIMITS,
+            retentionMax=st.just(2**63 - 1),
+        ),
     ),
     tags=st.builds(pb.Tags, tag=st.sets(st.sampled_from(["a", "b", "c"])).map(sorted)),
 )
@@ -171,6 +177,33 @@ def test_a_configuration_that_a_client_reads_and_sends_back_stays_as_it_is(store
 @given(MESSAGES)
 def test_a_configuration_of_a_client_is_read_as_it_was_sent(sent: pb.StreamConfig) -> None:
     assert config_message("s/t", config_of(sent, StreamConfig())) == sent
+
+
+@pytest.mark.parametrize(
+    ("kind", "lower", "upper", "stored"),
+    [
+        ("TIME", 5, 2**63 - 1, RetentionPolicy(consumed=True, age_ms_min=5)),
+        ("TIME", 5, 9, RetentionPolicy(consumed=True, age_ms_min=5, age_ms=9)),
+        ("TIME", 5, 5, RetentionPolicy(age_ms=5)),
+        ("TIME", 5, 0, RetentionPolicy(age_ms=5)),
+        ("SIZE", 5, 2**63 - 1, RetentionPolicy(consumed=True, size_bytes_min=5)),
+        ("SIZE", 5, 9, RetentionPolicy(consumed=True, size_bytes_min=5, size_bytes=9)),
+        ("SIZE", 5, 0, RetentionPolicy(size_bytes=5)),
+    ],
+)
+async def test_what_lies_between_the_limits_of_a_client_goes_when_it_was_consumed(
+    ep: Eventproc, kind: str, lower: int, upper: int, stored: RetentionPolicy
+) -> None:
+    """The client's `byTime` and `bySizeBytes` send the largest number as the upper limit."""
+    sent = pb.RetentionPolicy(retentionType=kind, retentionParam=lower, retentionMax=upper)
+    config = pb.StreamConfig(
+        streamInfo=STREAM, scalingPolicy=pb.ScalingPolicy(minNumSegments=1), retentionPolicy=sent
+    )
+    assert (await call(ep, "createStream")(config)).status == pb.CreateStreamStatus.SUCCESS
+    assert (await (await ep.stream("s/t")).describe()).config.retention == stored
+    found = (await call(ep, "getStreamConfiguration")(STREAM)).retentionPolicy
+    assert (found.retentionType, found.retentionParam) == (sent.retentionType, lower)
+    assert found.retentionMax == (upper if upper != lower else 0)
 
 
 @pytest.mark.parametrize(

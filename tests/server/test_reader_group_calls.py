@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+import anyio
 import pytest
 
 import eventproc
+from eventproc import RetentionPolicy
 from eventproc.cluster.buckets import BUCKETS
 from eventproc.errors import AlreadyExists, InvalidArgument, NotAReaderGroup, NotFound
 from eventproc.runtime import Eventproc
@@ -16,7 +18,7 @@ from eventproc.server.access.authority import NotPermitted
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.wire import commands as c
 from eventproc.store.model.buckets import BUCKET_COUNT
-from eventproc.testing import check
+from eventproc.testing import VirtualClock, check, run_seeded
 from tests.server.access_support import loaded
 from tests.server.controller_calls import call
 from tests.server.wire_peer import WRITER, connected, framed
@@ -142,10 +144,38 @@ async def test_an_update_needs_the_present_id_and_generation(ep: Eventproc) -> N
     info = pb.ReaderGroupInfo(scope="s", readerGroup="g")
     moved.generation = 1
     assert (await call(ep, "getReaderGroupConfig")(info)).config == moved
-    unknown = asked(missing=HEAD)
-    unknown.generation = 1
-    assert (await update(unknown)).status == Update.INVALID_CONFIG
     assert [each.name for each in (await (await ep.group("s/g")).info()).streams] == ["s/u"]
+
+
+async def test_an_update_that_no_generation_makes_possible_is_an_error(ep: Eventproc) -> None:
+    """After INVALID_CONFIG the client reads the present configuration and tries again, without end."""
+    await written(ep)
+    await call(ep, "createReaderGroup")(asked())
+    with pytest.raises(NotFound, match="s/missing"):
+        await call(ep, "updateReaderGroup")(asked(missing=HEAD))
+    info = pb.ReaderGroupInfo(scope="s", readerGroup="g")
+    assert (await call(ep, "getReaderGroupConfig")(info)).config == asked()
+
+
+@pytest.mark.parametrize("retention", [NONE, AUTOMATIC])
+async def test_a_group_is_reset_to_each_checkpoint_of_its_client(ep: Eventproc, retention: int) -> None:
+    """A segment read to its end has offset -1; one that waits for a predecessor is missing; see pravega.md 6.6."""
+    stream = await written(ep)
+    await call(ep, "createReaderGroup")(asked(retention))
+    left, right = await stream.split(0)
+    merged = await stream.merge(left, right)
+    group = await ep.group("s/g")
+    checkpoints: list[dict[int, int]] = [{0: -1}, {left: -1, right: -1}, {right: 0}, {merged: 0}]
+    for generation, checkpoint in enumerate(checkpoints):
+        moved = asked(retention, t=checkpoint)
+        moved.generation = generation
+        assert (await call(ep, "updateReaderGroup")(moved)).status == Update.SUCCESS
+        moved.generation += 1
+        info = pb.ReaderGroupInfo(scope="s", readerGroup="g")
+        assert (await call(ep, "getReaderGroupConfig")(info)).config == moved
+        behind = 0 if retention == NONE or checkpoint == {merged: 0} else 3
+        assert (await group.describe()).events == behind, "the head, where the cut is none of ours"
+        await check(ep.db)
 
 
 async def test_what_a_subscriber_releases_is_where_the_group_stands(ep: Eventproc) -> None:
@@ -225,7 +255,13 @@ async def test_a_group_goes_on_without_a_stream_that_is_deleted(ep: Eventproc) -
     await stream.seal()
     await stream.delete()
     assert await release(ep, {}, streamCut=_cut("u", {0: 0})) == Release.SUCCESS
-    assert [each.name for each in (await (await ep.group("s/g")).info()).streams] == ["s/u"]
+    group = await ep.group("s/g")
+    assert [each.name for each in (await group.describe()).streams] == ["s/u"]
+    stream = await written(ep)
+    assert await release(ep, {0: 9}) == Release.SUCCESS, "a stream created again is one of the group's"
+    described = await group.describe()
+    assert [(each.name, each.stream_id) for each in described.streams][1:] == [("s/t", stream.stream_id)]
+    assert described.events == 2
     await check(ep.db)
 
 
@@ -254,7 +290,7 @@ async def test_names_and_scopes_that_are_not_possible_have_their_status(ep: Even
 
 
 async def test_only_its_own_clients_move_a_group(ep: Eventproc) -> None:
-    await written(ep)
+    stream = await written(ep)
     await call(ep, "createReaderGroup")(asked())
     group = await ep.group("s/g")
     with pytest.raises(NotAReaderGroup, match="clients of Pravega"):
@@ -262,6 +298,10 @@ async def test_only_its_own_clients_move_a_group(ep: Eventproc) -> None:
     with pytest.raises(NotAReaderGroup, match="clients of Pravega"):
         async with group.reader("r"):
             pass
+    with pytest.raises(NotAReaderGroup, match="clients of Pravega"):
+        await group.allow_truncation(await stream.tail())
+    with pytest.raises(InvalidArgument, match="know whether it has readers"):
+        await group.delete(if_empty=True)
     await group.delete()
     async with connected(ep) as peer:
         await peer.ask(c.ReadSegment(LOG, 0, 10, "", 1), c.NoSuchSegment)
@@ -301,3 +341,79 @@ async def test_the_buckets_of_each_instance_are_shown(ep: Eventproc) -> None:
             await changes.wait()
     owned = {instance: list(each.id) for instance, each in mapping.items()}
     assert owned == {ep.db.instance_id: list(range(BUCKET_COUNT))}
+
+
+def test_retention_by_consumption_frees_what_all_subscribers_released() -> None:
+    """The policy itself: held up by each subscriber, over a scale, and never by one that was overtaken."""
+
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+            async with stream.writer() as writer:
+                for number in range(3):
+                    await writer.write(b"%d" % number, key="k")
+
+            async def events() -> int:
+                await anyio.sleep(120)  # the policy runs once a minute
+                return (await stream.describe()).events
+
+            await call(ep, "createReaderGroup")(asked())
+            await ep.create_group("s/ahead", ["s/t"], start="tail")
+            assert await events() == 3, "it has released nothing"
+            assert await release(ep, {0: 18}) == Release.SUCCESS
+            assert await events() == 1
+            left, right = await stream.split(0)
+            await (await ep.group("s/ahead")).reset("tail")
+            assert await release(ep, {left: 0, right: 0}) == Release.SUCCESS
+            assert await events() == 0
+            async with stream.writer() as writer:
+                await writer.write_many([(b"%d" % number, str(number)) for number in range(9)])
+            tail = await stream.tail()
+            await stream.truncate(tail)
+            assert await release(ep, {left: 0, right: 0}) == Release.SUCCESS, (
+                "it is behind, and reads on at the head"
+            )
+            assert (await (await ep.group("s/g")).describe()).events == 0
+            async with stream.writer() as writer:
+                await writer.write_many([(b"%d" % number, str(number)) for number in range(9)])
+            await (await ep.group("s/ahead")).reset("tail")
+            assert await events() == 9
+            assert (
+                await release(ep, {int(each): at for each, at in (await stream.tail()).offsets.items()})
+                == Release.SUCCESS
+            )
+            assert await events() == 0
+            await check(ep.db)
+
+    run_seeded(run, seed=0)
+
+
+def test_a_stream_with_a_retention_of_the_client_keeps_what_a_subscriber_has_not_released() -> None:
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            by_time = pb.RetentionPolicy(
+                retentionType=pb.RetentionPolicy.TIME, retentionParam=1_000, retentionMax=2**63 - 1
+            )
+            config = pb.StreamConfig(
+                streamInfo=pb.StreamInfo(scope="s", stream="t"),
+                scalingPolicy=pb.ScalingPolicy(minNumSegments=1),
+                retentionPolicy=by_time,
+            )
+            await call(ep, "createStream")(config)
+            stream = await ep.stream("s/t")
+
+            async def events_later() -> int:
+                async with stream.writer() as writer:
+                    await writer.write_many([(b"x", "k")] * 3)
+                await anyio.sleep(120)
+                return (await stream.describe()).events
+
+            assert await events_later() == 0, "nobody subscribes: the lower limit decides"
+            await call(ep, "createReaderGroup")(asked())
+            assert await events_later() == 3
+            assert await release(ep, {0: 45}) == Release.SUCCESS
+            assert await events_later() == 4
+
+    run_seeded(run, seed=0)

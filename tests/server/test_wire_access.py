@@ -169,6 +169,29 @@ async def test_a_refused_set_up_leaves_the_token_of_the_writer_as_it_was(ep: Eve
         assert isinstance(await peer.wait_ended(), ConnectionOver)
 
 
+@pytest.mark.parametrize(
+    ("log", "is_hers"),
+    [
+        ("_RGt", True),
+        ("_RGu", False),
+        ("_RGother", False),
+        ("_RG_RGt", False),
+        ("_RG", False),
+        ("_MARKu", False),
+    ],
+)
+async def test_the_log_of_a_reader_group_needs_rights_on_the_group(
+    ep: Eventproc, log: str, is_hers: bool
+) -> None:
+    """A token for a log is one for its group, so neither the token nor the name of a log reaches another group."""
+    authority = await loaded(ep)
+    token, segment = await token_for(ep, authority), f"s/{log}/0.#epoch.0"
+    async with connected(ep, authority=authority) as peer:
+        answer = c.NoSuchSegment if is_hers else c.AuthTokenCheckFailed
+        for command in (set_up(token, segment), c.ReadSegment(segment, 0, 100, token, 7)):
+            await peer.ask(command, answer)
+
+
 async def test_a_large_frame_is_taken_only_after_a_token_that_is_right(ep: Eventproc) -> None:
     authority = await loaded(ep)
     large = b"x" * (FREE_FRAME_BYTES + 1)

@@ -143,26 +143,39 @@ def _scaling_message(policy: ScalingPolicy) -> pb.ScalingPolicy:
 
 
 def _retention_of(message: pb.RetentionPolicy) -> RetentionPolicy:
-    kinds, limit = pb.RetentionPolicy, message.retentionParam
+    """Return the policy that a client means: consumed events go after the lower limit, all others after the upper one.
+
+    The lower limit decides alone for a client that knows no upper one, or has it equal.
+    """
+    kinds, lower, upper = pb.RetentionPolicy, message.retentionParam, message.retentionMax
     if message.retentionType == kinds.UNKNOWN:
         return KEEP_ALL
     if message.retentionType not in (kinds.TIME, kinds.SIZE):
         raise invalid_argument(
             "type of the retention policy", message.retentionType, "no policy has that number"
         )
-    if limit in _FOREVER:
+    if lower in _FOREVER:
         return KEEP_ALL
     is_age = message.retentionType == kinds.TIME
-    return as_retention(RetentionPolicy(age_ms=limit) if is_age else RetentionPolicy(size_bytes=limit))
+    if upper in (0, lower):
+        return as_retention(RetentionPolicy(age_ms=lower) if is_age else RetentionPolicy(size_bytes=lower))
+    limit = None if upper == _INT64_MAX else upper
+    if is_age:
+        return as_retention(RetentionPolicy(consumed=True, age_ms_min=lower, age_ms=limit))
+    return as_retention(RetentionPolicy(consumed=True, size_bytes_min=lower, size_bytes=limit))
 
 
 def _retention_message(policy: RetentionPolicy) -> pb.RetentionPolicy:
-    """Return a policy as clients read it: one limit, or none."""
+    """Return a policy as clients read it: limits of the age, else of the size, or none."""
     kinds = pb.RetentionPolicy
-    if policy.age_ms is not None:
-        return kinds(retentionType=kinds.TIME, retentionParam=policy.age_ms)
-    if policy.size_bytes is not None:
-        return kinds(retentionType=kinds.SIZE, retentionParam=policy.size_bytes)
+    for kind, lower, upper in (
+        (kinds.TIME, policy.age_ms_min, policy.age_ms),
+        (kinds.SIZE, policy.size_bytes_min, policy.size_bytes),
+    ):
+        if lower is not None:
+            return kinds(retentionType=kind, retentionParam=lower, retentionMax=upper or _INT64_MAX)
+        if upper is not None:
+            return kinds(retentionType=kind, retentionParam=upper)
     return kinds()
 
 

@@ -84,23 +84,22 @@ class GroupCalls:
     async def update(
         self, request: pb.ReaderGroupConfiguration, caller: Caller
     ) -> pb.UpdateReaderGroupResponse:
-        """Replace the configuration of a group. Raises NotPermitted as `create`."""
+        """Replace the configuration of a group.
+
+        After INVALID_CONFIG a client reads the present configuration, and tries again without end. So only another id
+        or generation has this status. Raises NotPermitted as `create`, and NotFound for a stream.
+        """
         reply, name = pb.UpdateReaderGroupResponse, f"{request.scope}/{request.readerGroupName}"
         asked = self._asked(request, caller)
-
-        def update(tx: Tx) -> int:
-            find_pravega_group(tx, name)
-            try:
-                return update_pravega_group(tx, name, asked)
-            except NotFound as why:  # a stream that it shall read
-                raise invalid_argument("streams", name, str(why)) from None
-
         try:
-            return reply(generation=await self.db.write(update))
-        except NotFound:
+            generation = await self.db.write(partial(update_pravega_group, name=name, asked=asked))
+        except NotFound as why:
+            if why.kind != "group":
+                raise
             return reply(status=reply.RG_NOT_FOUND)
-        except (VersionConflict, InvalidArgument, InvalidCut):
+        except VersionConflict:
             return reply(status=reply.INVALID_CONFIG)
+        return reply(generation=generation)
 
     async def delete(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
         """Delete a group and its log."""
