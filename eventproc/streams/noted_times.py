@@ -10,8 +10,11 @@ from eventproc.store.catalog import find_stream, get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.marks import forget_writer_note, note_at_tail
 from eventproc.store.model.argument_checks import check_int, invalid_argument
+from eventproc.store.model.errors import WriterFenced
 from eventproc.store.model.time_marks import NoteVerdict
 from eventproc.store.openable import Openable
+from eventproc.store.segments import last_sequence
+from eventproc.streams.sends import Send
 
 
 class NotesTime(Openable):
@@ -21,6 +24,8 @@ class NotesTime(Openable):
     _stream: str
     _stream_id: int
     _name: str | None
+    _sequence: int
+    _sending: Send | None
     _noted_as: str | None = None
     """Under which name it has noted a time."""
 
@@ -34,7 +39,8 @@ class NotesTime(Openable):
     async def note_time(self, time: int) -> None:
         """Say that no event that this writer writes from now on is older; readers see it as `time_window`.
 
-        Waits, as `flush`, until everything posted so far is durable. A writer counts until it is closed, or for a
+        Waits, as `flush`, until everything posted so far is durable, but not for delayed events and open transactions,
+        which may be appended later. A writer counts until it is closed, or for a
         minute after its last note. Readers see at most one change of a stream's time in a second.
 
         Args:
@@ -68,9 +74,20 @@ class NotesTime(Openable):
     def _note(self, writer: str, time: int, tx: Tx) -> NoteVerdict:
         """Note the time at the tail: all events of this writer are before it, and none of those to come."""
         stream = get_writable_stream(tx, self._stream, stream_id=self._stream_id).value
+        if self._is_fenced(tx):
+            raise WriterFenced(stream=self._stream, writer=writer)
         return note_at_tail(tx, stream, writer, time)
 
     def _forget(self, writer: str, tx: Tx) -> None:
         found = find_stream(tx, self._stream)
-        if found is not None and found.value.stream_id == self._stream_id:
+        if found is not None and found.value.stream_id == self._stream_id and not self._is_fenced(tx):
             forget_writer_note(tx, found.value, writer)
+
+    def _is_fenced(self, tx: Tx) -> bool:
+        """Return whether another writer of this name has written since, which the note of the name belongs to then."""
+        # A send that is on its way may have moved the sequence already. It finds out by itself.
+        return (
+            self._name is not None
+            and self._sending is None
+            and last_sequence(tx, self._stream_id, self._name) > self._sequence
+        )
