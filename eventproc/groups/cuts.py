@@ -7,8 +7,7 @@ from functools import partial
 
 from eventproc.groups.state import CheckpointState, GroupState
 from eventproc.groups.stored_state import folded_state
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, tail_offsets
-from eventproc.store.catalog.queries import head_cut
+from eventproc.store.catalog import StoredHistory, find_stream, get_stream, tail_offsets
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GroupStream,
@@ -16,13 +15,9 @@ from eventproc.store.groups import (
     get_group,
     progress_by_segment,
 )
-from eventproc.store.marks import find_window
-from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.cuts import NOT_REACHED, DividedCut, StreamCut, divide_cut, with_ends
-from eventproc.store.model.errors import InvalidCut, NotFound
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut, with_ends
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
-from eventproc.store.model.time_marks import TimeWindow
 
 
 def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
@@ -30,43 +25,11 @@ def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
 
     The group never reads earlier events again, so its streams may be truncated there.
     """
-    return {where.name: cut() for where, cut in _lazy_cuts(tx, name)}
+    return {where.name: cut() for where, cut in lazy_cuts(tx, name)}
 
 
-def group_windows(
-    tx: Tx, group: str, stream: str | None, passed: Mapping[int, int]
-) -> tuple[list[TimeWindow], dict[int, int]]:
-    """Return the windows in time of a group, in its streams or in one of them, and the marks that it has passed.
-
-    passed: {stream id: number of the last mark passed}, as an earlier call returned it.
-    Raises NotFound, StreamReplaced, and InvalidArgument for a stream that the group does not read.
-    """
-    windows: list[TimeWindow] = []
-    now_passed: dict[int, int] = {}
-    for where, find_cut in _lazy_cuts(tx, group):
-        if stream in (None, where.name):
-            record = get_stream(tx, where.name, stream_id=where.stream_id).value
-            position = _position(tx, record, find_cut)
-            window, last = find_window(tx, record, position, passed.get(where.stream_id, 0))
-            windows.append(window)
-            now_passed[where.stream_id] = last
-    if stream is not None and not windows:
-        raise invalid_argument("stream", stream, f"group {group} does not read it")
-    return windows, now_passed
-
-
-def _position(tx: Tx, stream: StreamRecord, find_cut: Callable[[], StreamCut]) -> DividedCut:
-    """Return where a group stands in a stream: at the head at least, because events before it are gone."""
-    history = StoredHistory(tx, stream)
-    head = divide_cut(head_cut(tx, stream), history)
-    try:
-        return head.later(divide_cut(find_cut(), history))
-    except (NotFound, InvalidCut):  # it stands in a segment before the oldest epoch kept
-        return head
-
-
-def _lazy_cuts(tx: Tx, name: str) -> list[tuple[GroupStream, Callable[[], StreamCut]]]:
-    """Return the streams of a group, each with what finds the group's cut in it."""
+def lazy_cuts(tx: Tx, name: str) -> list[tuple[GroupStream, Callable[[], StreamCut]]]:
+    """Return the streams of a group, each with what finds the group's cut in it. Raises NotFound."""
     group = get_group(tx, name)
     state = folded_state(tx, group).state
     offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}

@@ -24,11 +24,11 @@ import attrs
 from typing_extensions import TypeVar
 
 from eventproc.base.tasks import HandleTasks, run_uninterrupted
-from eventproc.groups.cuts import group_windows
 from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions, join_member
 from eventproc.groups.owned_segments import InFlight
 from eventproc.groups.session import SAVE_EVENTS, MemberSession, OwnershipListener, StopOffsets
 from eventproc.groups.state import SegmentOwnership
+from eventproc.groups.time_windows import group_windows
 from eventproc.store.database import Database
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.argument_checks import check_str

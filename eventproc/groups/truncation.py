@@ -48,15 +48,10 @@ def skip(
     Returns how many unfinished events are lost, as far as known. Returns 0 without a change if none are, because
     another reader has skipped them. Raises NotFound, StreamReplaced.
     """
-    group = get_group(tx, name)
-    state = folded_state(tx, group).state
+    state = folded_state(tx, get_group(tx, name)).state
     record = get_stream(tx, stream.name, stream_id=stream.stream_id).value
     history = StoredHistory(tx, record)
-    finished = {
-        segment: progress
-        for (stream_id, segment), progress in progress_by_segment(tx, name).items()
-        if stream_id == stream.stream_id
-    }
+    finished = _finished(tx, name, record)
     own = _frontier_of(state, stream.stream_id, finished)
     after = behind_both(own, head_cut(tx, record), history)
     if only is not None:
@@ -81,6 +76,22 @@ def skip(
     lost = _lost_events(tx, record, own, finished, after, history)
     change(tx, name, StreamSkipped(attrs.evolve(start_position, stream=stream), kept, lost))
     return lost
+
+
+def continued_cut(tx: Tx, name: str, stream: StreamRecord) -> StreamCut:
+    """Return where the group will continue: behind what it has finished, and not before the head. Raises NotFound."""
+    state = folded_state(tx, get_group(tx, name)).state
+    own = _frontier_of(state, stream.stream_id, _finished(tx, name, stream))
+    after = behind_both(own, head_cut(tx, stream), StoredHistory(tx, stream))
+    return StreamCut(stream.name, stream.stream_id, after.offsets())
+
+
+def _finished(tx: Tx, name: str, stream: StreamRecord) -> dict[SegmentId, Progress]:
+    return {
+        segment: progress
+        for (stream_id, segment), progress in progress_by_segment(tx, name).items()
+        if stream_id == stream.stream_id
+    }
 
 
 def _frontier_of(state: GroupState, stream_id: int, finished: Mapping[SegmentId, Progress]) -> Frontier:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from eventproc import Eventproc, GroupReader, ScalingPolicy, Stream, open_memory
+from eventproc import Eventproc, GroupReader, ScalingPolicy, Stream, StreamCut, open_memory
 from eventproc.errors import Closed, InvalidArgument, StreamReplaced, StreamSealed, WriterFenced
 from eventproc.testing import check
 from eventproc.windows import TimeWindow
@@ -104,6 +104,32 @@ async def test_the_window_never_goes_back_while_the_stream_is_scaled_and_truncat
         unread.clear()
         await look(first, second)
         assert lowers[-1] == 90
+
+
+async def test_a_truncation_far_ahead_in_one_segment_does_not_turn_time_back_in_another(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.marks.LOOK_PAUSE_MS", 0)
+    stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    group = await ep.create_group("g", ["s/t"])
+    async with group.reader("r") as reader, stream.writer() as writer:
+        for time in (10, 20):
+            for key in range(20):
+                await writer.write(b"x", key=str(key), event_time=time)
+            await writer.note_time(time)
+            assert len(await read(reader, stream)) == 20
+            assert await reader.time_window() == TimeWindow(time, None)
+        for key in range(20):  # not read
+            await writer.write(b"x", key=str(key), event_time=30)
+        kept, divided = [each.id for each in await stream.segments()]
+        for _ in range(2):  # so that the history forgets the segment that is divided first
+            await stream.split(divided)
+            divided = max(each.id for each in await stream.segments())
+        head = {**(await stream.tail()).offsets, kept: 0}
+        await stream.truncate(StreamCut("s/t", stream.stream_id, head))
+        assert await reader.time_window() == TimeWindow(20, None)
+        await read(reader, stream)
+        assert await reader.time_window() == TimeWindow(20, None)
 
 
 async def test_the_slowest_writer_counts_until_it_is_closed(ep: Eventproc) -> None:
