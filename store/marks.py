@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, tail_offsets
+from eventproc.store.catalog.queries import tail_cut
 from eventproc.store.client_logs import (
     CLIENT_SEGMENT,
     create_client_log,
@@ -35,6 +36,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.mark_bytes import decode_mark, encode_mark
 from eventproc.store.model.time_marks import (
     UNKNOWN,
+    GoneWriters,
     NoteVerdict,
     TimeMark,
     TimeWindow,
@@ -96,14 +98,14 @@ class StreamMarks:
     """What is known of the time of a stream.
 
     stream_id: the incarnation. last: the newest mark in the log; None before the first one. looked_ms: when all notes
-    were looked at last, wall clock. highest: the highest time that a writer noted whose note is gone. commits: what is
-    to be noted when transactions that are decided are committed, by their ids.
+    were looked at last, wall clock. gone: what counts of the writers whose notes are gone; None if there are none.
+    commits: what is to be noted when transactions that are decided are committed, by their ids.
     """
 
     stream_id: int
     last: TimeMark | None = None
     looked_ms: int = 0
-    highest: int | None = None
+    gone: GoneWriters | None = None
     commits: Mapping[str, CommitTime] = attrs.field(factory=dict)
 
 
@@ -206,11 +208,14 @@ def note_commits(tx: Tx, stream: str, committed: Iterable[TxnRecord]) -> None:
 def forget_writer_note(tx: Tx, stream: StreamRecord, writer: str) -> bool:
     """Leave a writer out of the marks to come; return whether it had noted a time.
 
-    A mark that is due is written before, so that the last note of the writer counts.
+    All notes are looked at before, so that its last one counts, unless they were since, and others remain.
     """
     if (note := find(tx, NOTES, _note_key(stream.name, writer))) is None:
         return False
-    _look(tx, get(tx, MARKS, stream.name), at_once=True)
+    marks = get(tx, MARKS, stream.name)
+    is_last = len(keys(tx, NOTES, prefix=_note_key(stream.name, ""), limit=2)) == 1
+    if is_last or note.value.noted_ms >= marks.value.looked_ms:
+        _look(tx, marks, at_once=True)
     if find(tx, NOTES, note.key) is not None:  # it was not too old to count
         _forget(tx, stream.name, [note])
     _look(tx, get(tx, MARKS, stream.name))
@@ -271,10 +276,16 @@ DUE_MARKS: Final = Watch((_DUE,), first_mark_due_ms)
 """Notices that another mark is the next one."""
 
 
+def pause_ms(due_ms: int, now_ms: int) -> int:
+    """Return how long a look waits that is due at due_ms: never longer than between two, because clocks are set back."""
+    left_ms = due_ms - now_ms
+    return left_ms if 0 < left_ms <= LOOK_PAUSE_MS else 0
+
+
 def write_due_marks(tx: Tx) -> None:
     """Write the marks that are due."""
     for stream in keys(tx, DUE):
-        if get(tx, DUE, stream).value.due_ms <= tx.now_ms:
+        if pause_ms(get(tx, DUE, stream).value.due_ms, tx.now_ms) == 0:
             _look(tx, get(tx, MARKS, stream))
 
 
@@ -344,13 +355,13 @@ def _open(tx: Tx, stream: StreamRecord) -> Versioned[StreamMarks]:
 def _look(tx: Tx, before: Versioned[StreamMarks], *, at_once: bool = False) -> None:
     """Look at all notes of a stream, write the mark that follows, and forget old notes; or note when that is due."""
     stream, due_ms = before.key, before.value.looked_ms + LOOK_PAUSE_MS
-    if due_ms > tx.now_ms and not at_once:
+    if pause_ms(due_ms, tx.now_ms) > 0 and not at_once:
         _set_due(tx, stream, due_ms)
         return
     found = [get(tx, NOTES, key) for key in keys(tx, NOTES, prefix=_note_key(stream, ""))]
     live = live_notes({each.key: each.value for each in found}, tx.now_ms)
     before = _forget(tx, stream, [each for each in found if each.key not in live])
-    mark = next_mark(before.value.last, live.values(), before.value.highest)
+    mark = next_mark(before.value.last, live.values(), before.value.gone)
     if mark is not None:
         _append(tx, stream, mark)
     last = before.value.last if mark is None else mark
@@ -358,15 +369,18 @@ def _look(tx: Tx, before: Versioned[StreamMarks], *, at_once: bool = False) -> N
     _set_due(tx, stream, None)
 
 
-def _forget(tx: Tx, stream: str, notes: Sequence[Versioned[WriterNote]]) -> Versioned[StreamMarks]:
-    """Delete notes, whose times still count for the upper times of marks; return the record of the stream."""
-    before = get(tx, MARKS, stream)
-    delete_all(tx, NOTES, [each.key for each in notes])
-    times = [each.value.time for each in notes]
-    highest = max([*times, *([] if before.value.highest is None else [before.value.highest])], default=None)
-    if highest == before.value.highest:
+def _forget(tx: Tx, name: str, notes: Sequence[Versioned[WriterNote]]) -> Versioned[StreamMarks]:
+    """Delete notes; return the record of the stream. All events of their writers are before the tail."""
+    before = get(tx, MARKS, name)
+    if not notes:
         return before
-    return replace(tx, MARKS, before, attrs.evolve(before.value, highest=highest))
+    delete_all(tx, NOTES, [each.key for each in notes])
+    flush_appends(tx, before.value.stream_id)
+    stream = get_stream(tx, name).value
+    tail = divide_cut(tail_cut(tx, stream), StoredHistory(tx, stream))
+    gone = GoneWriters(max(each.value.time for each in notes), tail)
+    gone = gone if before.value.gone is None else before.value.gone.add(gone)
+    return replace(tx, MARKS, before, attrs.evolve(before.value, gone=gone))
 
 
 def _set_due(tx: Tx, stream: str, due_ms: int | None) -> None:

@@ -10,7 +10,7 @@ import anyio
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.marks import DUE_MARKS, LOOK_PAUSE_MS, first_mark_due_ms, write_due_marks
+from eventproc.store.marks import DUE_MARKS, first_mark_due_ms, pause_ms, write_due_marks
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
 
@@ -27,8 +27,8 @@ async def write_marks(db: Database, owner: Owner) -> None:
             due_ms, now_ms = await db.read(lambda tx: (first_mark_due_ms(tx), tx.now_ms))
             if due_ms is None:
                 await changes.wait()
-            elif due_ms > now_ms:
-                await changes.wait(min(due_ms - now_ms, LOOK_PAUSE_MS))  # the wall clock may jump
+            elif left_ms := pause_ms(due_ms, now_ms):
+                await changes.wait(left_ms)
             else:
                 try:
                     await db.write(partial(_write, owner=owner), step=Step.HOST_SWEEP)

@@ -31,7 +31,7 @@ events may be older than `lower`."""
 
 WRITERS_MAX: Final = 1_000
 """Writers of a stream that count; of more, the longest silent ones are gone. Higher: a look at all notes, of 60 us for
-each writer at 4 segments, takes longer; lower: the times of streams with many writers are too late."""
+each writer at 4 segments, takes longer; lower: in streams with many writers, events may be older than `lower`."""
 
 
 @attrs.frozen
@@ -77,19 +77,28 @@ class TimeMark:
     cut: DividedCut
 
 
-def next_mark(
-    last: TimeMark | None, notes: Iterable[WriterNote], highest: int | None = None
-) -> TimeMark | None:
-    """Return the mark that follows from the notes of live writers; None if the lowest time has not grown.
+@attrs.frozen
+class GoneWriters:
+    """What counts of the writers whose notes are gone: their highest time, and a cut behind all that they wrote."""
 
-    highest: the highest time that a writer noted whose note is gone.
-    """
+    highest: int
+    cut: DividedCut
+
+    def add(self, other: GoneWriters) -> GoneWriters:
+        """Return what counts of the writers of both."""
+        return GoneWriters(max(self.highest, other.highest), self.cut.later(other.cut))
+
+
+def next_mark(
+    last: TimeMark | None, notes: Iterable[WriterNote], gone: GoneWriters | None = None
+) -> TimeMark | None:
+    """Return the mark that follows from the notes of live writers; None if the lowest time has not grown."""
     counting = list(notes)
     times = [note.time for note in counting]
     if not times or (last is not None and min(times) <= last.lower):
         return None
-    cuts = [note.position for note in counting] + ([] if last is None else [last.cut])
-    earlier = ([] if last is None else [last.upper]) + ([] if highest is None else [highest])
+    cuts = [note.position for note in counting] + [each.cut for each in (last, gone) if each is not None]
+    earlier = ([] if last is None else [last.upper]) + ([] if gone is None else [gone.highest])
     return TimeMark(lower=min(times), upper=max(times + earlier), cut=reduce(DividedCut.later, cuts))
 
 

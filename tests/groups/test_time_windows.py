@@ -149,6 +149,22 @@ async def test_the_slowest_writer_counts_until_it_is_closed(ep: Eventproc) -> No
         await eventually(ep, is_free)
 
 
+async def test_time_passes_a_writer_that_was_closed_only_behind_its_last_event(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    group = await ep.create_group("g", ["s/t"])
+    async with group.reader("r") as reader, stream.writer() as fast:
+        async with stream.writer() as slow:
+            await slow.note_time(10)
+            await fast.note_time(100)
+            await wait_for_mark()
+            assert await reader.time_window() == TimeWindow(10, None)
+            await slow.write(b"x", event_time=12)
+        await wait_for_mark()
+        assert await reader.time_window() == TimeWindow(10, 100)
+        assert await read(reader, stream) == [12]
+        assert await reader.time_window() == TimeWindow(100, None)
+
+
 async def test_a_fenced_writer_neither_notes_times_nor_takes_back_those_of_its_name(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     group = await ep.create_group("g", ["s/t"])

@@ -14,6 +14,7 @@ from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.time_marks import (
     WRITER_SILENT_MS,
     WRITERS_MAX,
+    GoneWriters,
     NoteVerdict,
     TimeMark,
     TimeWindow,
@@ -91,17 +92,18 @@ def test_marks_follow_from_notes_as_a_twin_that_looks_at_each_point_finds(
         notes["ab"[number % 2]] = note(time, position)
         highest = max(highest, time)
         lowest = min(each.time for each in notes.values())
-        mark = next_mark(last, notes.values(), highest)
+        gone = GoneWriters(highest, drawn[0])
+        mark = next_mark(last, notes.values(), gone)
         if last is not None and lowest <= last.lower:
             assert mark is None
             continue
         assert mark is not None
-        known = [places_of(each.position) for each in notes.values()]
+        known = [places_of(each.position) for each in notes.values()] + [places_of(gone.cut)]
         known += [] if last is None else [places_of(last.cut)]
         assert places_of(mark.cut) == [max(places) for places in zip(*known, strict=True)]
         assert (mark.lower, mark.upper) == (lowest, highest)
         last = mark
-    assert next_mark(last, (), highest) is None
+    assert next_mark(last, ()) is None
 
 
 @given(positions(8), st.lists(st.integers(0, 40), min_size=8, max_size=8))
@@ -112,7 +114,7 @@ def test_windows_bracket_a_position_as_a_search_from_the_begin_finds_and_never_g
     highest = 0
     for position, time in zip(drawn[::2], times, strict=False):
         highest = max(highest, time)
-        mark = next_mark(marks[-1] if marks else None, [note(time, position)], highest)
+        mark = next_mark(marks[-1] if marks else None, [note(time, position)], GoneWriters(highest, position))
         marks += [] if mark is None else [mark]
     seen: list[int] = []
     reader: DividedCut | None = None

@@ -13,7 +13,7 @@ from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.wire import commands as c
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.mark_bytes import decode_mark
-from eventproc.store.model.time_marks import WRITER_SILENT_MS
+from eventproc.store.model.time_marks import WRITER_SILENT_MS, WriterNote, live_notes
 from eventproc.testing import check
 from tests.server.controller_calls import call
 from tests.server.wire_peer import WRITER, block, connected
@@ -176,6 +176,38 @@ async def test_the_last_note_of_a_writer_counts_when_it_is_removed(ep: Eventproc
     assert [mark[0] for mark in await marks(ep)] == [10, 20]
     assert await remove(ep, "a") is pb.RemoveWriterResponse.UNKNOWN_WRITER
     assert await remove(ep, "a", "missing") is pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST
+
+
+async def test_writers_that_end_together_take_one_look_at_all_notes(
+    ep: Eventproc, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = await write(stream, 1)
+    looks: list[int] = []
+
+    def live(notes: Mapping[str, WriterNote], now_ms: int) -> dict[str, WriterNote]:
+        looks.append(len(notes))
+        return live_notes(notes, now_ms)
+
+    monkeypatch.setattr("eventproc.store.marks.live_notes", live)
+    for number in range(30):
+        assert await note(ep, f"{number}", 10 + number, cut) is SUCCESS
+    clock_of(ep).advance(500)
+    for number in range(30):
+        assert await remove(ep, f"{number}") is pb.RemoveWriterResponse.SUCCESS
+    assert len(looks) <= 3  # after the first note, for the last notes, and for the last writer
+    assert [mark[0] for mark in await marks(ep)] == [10, 39]
+
+
+async def test_marks_follow_when_the_clock_is_set_back(ep: Eventproc, stream: Stream) -> None:
+    cut = await write(stream, 1)
+    for time in (10, 20):  # the second one is due later
+        assert await note(ep, "a", time, cut) is SUCCESS
+    clock_of(ep).step_wall(-3_600_000)
+    await anyio.sleep(2)
+    assert [mark[0] for mark in await marks(ep)] == [10, 20]
+    clock_of(ep).step_wall(-3_600_000)
+    assert await note(ep, "a", 30, cut) is SUCCESS
+    assert [mark[0] for mark in await marks(ep)] == [10, 20, 30]
 
 
 async def test_marks_follow_the_segments_of_a_stream_that_is_split(ep: Eventproc, stream: Stream) -> None:
