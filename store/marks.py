@@ -247,15 +247,17 @@ def find_window(
     return window, max(following - 1, 0)
 
 
-def truncate_marks(tx: Tx, stream: str, head: DividedCut) -> None:
-    """Drop the marks before the last one that the head of the stream has passed, which says how far time came there."""
-    if (log := find_client_log(tx, mark_log_name(stream))) is None:
+def truncate_marks(tx: Tx, stream: StreamRecord, head: StreamCut) -> None:
+    """Drop the marks before the last one that the new head has passed, which says how far time came there."""
+    if (log := find_client_log(tx, mark_log_name(stream.name))) is None:
         return
+    position = divide_cut(head, StoredHistory(tx, stream))
     flush_appends(tx, log)
     state = segment_state(tx, log, CLIENT_SEGMENT)
-    assert state is not None, f"the log of {stream} has no segment"
+    assert state is not None, f"the log of {stream.name} has no segment"
     numbers = range(state.head_number, state.tail_number)
-    _drop_before(tx, stream, log, first_not_passed(head, numbers, partial(_mark_at, tx, stream, log)) - 1)
+    following = first_not_passed(position, numbers, partial(_mark_at, tx, stream.name, log))
+    _drop_before(tx, stream.name, log, following - 1)
 
 
 def delete_marks(tx: Tx, stream: str) -> None:
@@ -277,7 +279,7 @@ DUE_MARKS: Final = Watch((_DUE,), first_mark_due_ms)
 
 
 def pause_ms(due_ms: int, now_ms: int) -> int:
-    """Return how long a look waits that is due at due_ms: never longer than between two, because clocks are set back."""
+    """Return how long a look waits that is due at due_ms. None waits longer than the pause: clocks are set back."""
     left_ms = due_ms - now_ms
     return left_ms if 0 < left_ms <= LOOK_PAUSE_MS else 0
 

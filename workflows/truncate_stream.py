@@ -57,7 +57,7 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     heads = {segment: offset for segment, offset in cut.offsets.items() if offset > 0}
     passed = _passed(tx, cut, history, oldest)
     truncate_segments(tx, stream.name, stream.stream_id, heads, passed=passed)
-    truncate_marks(tx, stream.name, divide_cut(cut, history))
+    truncate_marks(tx, stream, cut)
     replace(
         tx,
         STREAM,

@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.model.cuts import DividedCut
+from eventproc.store.model.limits import ID_CHARS_MAX
 
 WRITER_SILENT_MS: Final = 60_000
 """How long a writer counts that notes nothing, in ms. Pravega's clients note the time every 5 s if that is automatic.
@@ -41,6 +42,11 @@ class WriterNote:
     time: int
     position: DividedCut
     noted_ms: int
+
+
+def is_writer_name(text: str) -> bool:
+    """Return whether a writer may note times under this name. PostgreSQL has no texts with a zero character."""
+    return len(text) <= ID_CHARS_MAX and "\0" not in text
 
 
 class NoteVerdict(StrEnum):

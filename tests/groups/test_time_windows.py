@@ -168,20 +168,19 @@ async def test_time_passes_a_writer_that_was_closed_only_behind_its_last_event(e
 async def test_a_fenced_writer_neither_notes_times_nor_takes_back_those_of_its_name(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     group = await ep.create_group("g", ["s/t"])
-    async with group.reader("r") as reader, stream.writer() as fast:
-        async with stream.writer(name="w") as first:
-            await first.write(b"x", event_time=10)
-            await first.note_time(10)
-            async with stream.writer(name="w") as second:
-                await second.write(b"x", event_time=20)
-                await second.note_time(20)
-                with pytest.raises(WriterFenced):
-                    await first.note_time(1_000)
-                await first.close()
-                await fast.note_time(1_000)
-                await wait_for_mark()
-                await read(reader, stream)
-                assert await reader.time_window() == TimeWindow(20, None)
+    async with group.reader("r") as reader, stream.writer() as fast, stream.writer(name="w") as first:
+        await first.write(b"x", event_time=10)
+        await first.note_time(10)
+        async with stream.writer(name="w") as second:
+            await second.write(b"x", event_time=20)
+            await second.note_time(20)
+            with pytest.raises(WriterFenced):
+                await first.note_time(1_000)
+            await first.close()
+            await fast.note_time(1_000)
+            await wait_for_mark()
+            await read(reader, stream)
+            assert await reader.time_window() == TimeWindow(20, None)
 
 
 async def test_the_window_of_several_streams_is_unknown_where_it_is_unknown_in_one(ep: Eventproc) -> None:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from eventproc import Eventproc, Stream, StreamCut
-from eventproc.errors import NotFound
+from eventproc.errors import InvalidArgument, NotFound
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.wire import commands as c
 from eventproc.store.model.ids import SegmentId
@@ -133,6 +133,16 @@ async def test_a_position_that_is_no_cut_of_the_stream_is_refused(
     ep: Eventproc, stream: Stream, position: dict[SegmentId, int]
 ) -> None:
     assert await note(ep, "a", 100, position) is INVALID_POSITION
+    assert await marks(ep) == []
+
+
+@pytest.mark.parametrize("writer", ["x" * 201, "a\0b"])
+async def test_a_writer_whose_name_not_every_store_can_hold_is_refused(
+    ep: Eventproc, stream: Stream, writer: str
+) -> None:
+    with pytest.raises(InvalidArgument, match="at most 200 characters"):
+        await note(ep, writer, 100, {SegmentId(0): 0})
+    assert await remove(ep, writer) is pb.RemoveWriterResponse.UNKNOWN_WRITER
     assert await marks(ep) == []
 
 

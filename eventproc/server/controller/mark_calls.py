@@ -11,7 +11,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.marks import forget_writer_note, note_time
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.limits import ID_CHARS_MAX
-from eventproc.store.model.time_marks import NoteVerdict
+from eventproc.store.model.time_marks import NoteVerdict, is_writer_name
 
 _ANSWERS: Final = {
     NoteVerdict.ACCEPTED: pb.TimestampResponse.SUCCESS,
@@ -29,12 +29,11 @@ class MarkCalls:
     async def note(self, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
         """Note the time of a writer at its position.
 
-        Raises NotFound for a missing stream, as Pravega's controller, and InvalidArgument for a long name of a writer.
+        Raises NotFound for a missing stream, as Pravega's controller, and InvalidArgument for the name of a writer.
         """
-        if len(request.writer) > ID_CHARS_MAX:
-            raise invalid_argument(
-                "writer", request.writer, f"it must have at most {ID_CHARS_MAX} characters"
-            )
+        if not is_writer_name(request.writer):
+            reason = f"it must have at most {ID_CHARS_MAX} characters, and none of them zero"
+            raise invalid_argument("writer", request.writer, reason)
         name, offsets = name_of(request.position.streamInfo), cut_of(request.position.cut)
 
         def note(tx: Tx) -> NoteVerdict:
@@ -49,7 +48,9 @@ class MarkCalls:
         def remove(tx: Tx) -> pb.RemoveWriterResponse.Status:
             if (stream := find_stream(tx, name_of(request.stream))) is None:
                 return answer.STREAM_DOES_NOT_EXIST
-            has_noted = forget_writer_note(tx, stream.value, request.writer)
+            has_noted = is_writer_name(request.writer) and forget_writer_note(
+                tx, stream.value, request.writer
+            )
             return answer.SUCCESS if has_noted else answer.UNKNOWN_WRITER
 
         return answer(result=await self.db.write(remove, brief=True))

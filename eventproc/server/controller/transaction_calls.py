@@ -23,7 +23,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.marks import CommitTime, note_at_commit
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import Corrupt, IllegalTransition, NotFound, TransactionAborted
-from eventproc.store.model.limits import ID_CHARS_MAX
+from eventproc.store.model.time_marks import is_writer_name
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions import (
     CLIENT_IDS_END,
@@ -106,7 +106,7 @@ class TransactionCalls:
             note(tx, decide_commit(tx, stream_id, txn_id))
 
         def note(tx: Tx, txn: TxnRecord) -> None:
-            if 0 < len(noted.writer) <= ID_CHARS_MAX and noted.time > 0:
+            if noted.writer and is_writer_name(noted.writer) and noted.time > 0:
                 note_at_commit(tx, get_stream(tx, name).value, txn, noted)
 
         try:
