@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 import attrs
@@ -76,6 +76,10 @@ MARK_PREFIX: Final = "_MARK"
 LOOK_PAUSE_MS: Final = 1_000
 """Least time between two looks at all notes of a stream, and so between two marks, in ms. Higher: readers learn later
 how far time has come. Lower: writers that note a time with each event make a mark for each, and read all notes."""
+
+LOOKS_MAX: Final = 100
+"""Streams whose due marks are written in one transaction: some 50 ms with few writers each. Higher: other writers wait
+for longer; lower: more transactions, if many streams have writers that note times."""
 
 MARKS_BYTES_MAX: Final = 16 * 2**20
 """Bytes of marks that a stream keeps; of more, the older half is dropped. A mark has 33 bytes, and 40 for each segment,
@@ -285,10 +289,10 @@ def pause_ms(due_ms: int, now_ms: int) -> int:
 
 
 def write_due_marks(tx: Tx) -> None:
-    """Write the marks that are due."""
-    for stream in keys(tx, DUE):
-        if pause_ms(get(tx, DUE, stream).value.due_ms, tx.now_ms) == 0:
-            _look(tx, get(tx, MARKS, stream))
+    """Write the marks that are due, of LOOKS_MAX streams at most; the others are due still."""
+    due = (each for each in keys(tx, DUE) if not pause_ms(get(tx, DUE, each).value.due_ms, tx.now_ms))
+    for stream in islice(due, LOOKS_MAX):
+        _look(tx, get(tx, MARKS, stream))
 
 
 def mark_violations(tx: Tx) -> list[str]:

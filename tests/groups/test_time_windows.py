@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import anyio
 import pytest
 
@@ -192,6 +194,27 @@ async def test_the_window_of_several_streams_is_unknown_where_it_is_unknown_in_o
         assert await reader.time_window() == UNKNOWN
         await two.note_time(7)
         assert await reader.time_window() == TimeWindow(7, None)
+
+
+async def test_due_marks_of_many_streams_are_written_in_steps(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.marks.LOOKS_MAX", 2)
+    names = [f"s/t{number}" for number in range(5)]
+    writers = [(await ep.create_stream(name)).writer() for name in names]
+    group = await ep.create_group("g", names)
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(group.reader("r"))
+        for writer in writers:
+            await stack.enter_async_context(writer)
+            for time in (10, 20):  # the second one is due later
+                await writer.note_time(time)
+        await wait_for_mark()
+
+        async def is_marked() -> bool:
+            return await reader.time_window() == TimeWindow(20, None)
+
+        await eventually(ep, is_marked)
 
 
 async def test_producers_of_topics_note_times(ep: Eventproc) -> None:
