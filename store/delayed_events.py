@@ -22,6 +22,9 @@ P = TypeVar("P")
 
 DELAYED_CHANNEL: Final = "delayed events"
 
+DUE_BYTES_A_STEP: Final = 4 * 2**20
+"""Bytes of them, the same. Half of a commit's limit."""
+
 _COLUMNS: Final = (
     "event_id, stream, due_ms, payload, routing_key, event_time, headers, partition_number, failure"
 )

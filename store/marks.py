@@ -288,6 +288,12 @@ def pause_ms(due_ms: int, now_ms: int) -> int:
     return left_ms if 0 < left_ms <= LOOK_PAUSE_MS else 0
 
 
+def first_look_ms(tx: Tx) -> int | None:
+    """Return when the host looks at notes next, in wall ms; None if no look is due."""
+    due_ms = first_mark_due_ms(tx)
+    return None if due_ms is None else tx.now_ms + pause_ms(due_ms, tx.now_ms)
+
+
 def write_due_marks(tx: Tx) -> None:
     """Write the marks that are due, of LOOKS_MAX streams at most; the others are due still."""
     due = (each for each in keys(tx, DUE) if not pause_ms(get(tx, DUE, each).value.due_ms, tx.now_ms))

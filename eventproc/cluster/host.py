@@ -27,15 +27,15 @@ import attrs
 
 from eventproc.base.tasks import first_leaf
 from eventproc.cluster.buckets import BUCKETS
+from eventproc.cluster.due_work import DUE_WORK, do_when_due
 from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.owner_watch import OWNER_WATCH, working
 from eventproc.cluster.sweeper import sweep
-from eventproc.cluster.time_marks import write_marks
 from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.instances import PeerHeartbeat, PeerLock
-from eventproc.store.delayed_events import WATCH, first_due_ms
+from eventproc.store.delayed_events import first_due_ms
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch
@@ -165,21 +165,11 @@ async def _serve(
             tasks.start_soon(sweep, db, owner)
             tasks.start_soon(sweep_dead_instances, db, owner)
             tasks.start_soon(watch_leases, db, owner)
-            tasks.start_soon(_deliver_delayed, db, owner)
-            tasks.start_soon(write_marks, db, owner)
+            for each in DUE_WORK:
+                tasks.start_soon(do_when_due, db, owner, each)
     except* Exception:
         await _verify_owner(db, owner)
         raise
-
-
-async def _deliver_delayed(db: Database, owner: Owner) -> None:
-    """Append delayed events, from the first one on."""
-    with db.subscribe([WATCH]) as changes:
-        while await db.read(first_due_ms) is None:
-            await changes.wait()
-    from eventproc.cluster.delayed_events import deliver_delayed  # few programs need it
-
-    await deliver_delayed(db, owner)
 
 
 async def _verify_owner(db: Database, owner: Owner) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.delayed_events import (
+    DUE_BYTES_A_STEP,
     DueRow,
     cancel_delayed,
     due_rows,
@@ -33,9 +34,6 @@ from eventproc.streams.segment_buffers import SegmentBuffers, add_event
 
 DUE_EVENTS_A_STEP: Final = 2_000
 """Events that one transaction appends when they are due: some 20 ms in a directory. Higher: others wait longer."""
-
-DUE_BYTES_A_STEP: Final = 4 * 2**20
-"""Bytes of them, the same. Half of a commit's limit."""
 
 
 class DelayedEvents:

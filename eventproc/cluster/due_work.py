@@ -1,0 +1,93 @@
+"""What the host does when it is due: it appends delayed events to their streams, and writes marks of time.
+
+It sleeps until the next time of each kind of work, or until a commit stores an earlier one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import anyio
+import attrs
+
+from eventproc.store.database import Database, Tx, Watch
+from eventproc.store.delayed_events import DUE_BYTES_A_STEP, WATCH, first_due_ms
+from eventproc.store.faults import Step
+from eventproc.store.marks import DUE_MARKS, first_look_ms, write_due_marks
+from eventproc.store.model.errors import Retryable
+from eventproc.store.ownership import Owner
+
+LOG = logging.getLogger("eventproc.host")
+
+LOOK_MS: Final = 10_000
+"""Longest sleep while an event waits, in ms: wall clocks may jump. Higher: after a jump, events are later."""
+
+FAILED_MS: Final = 1_000
+"""Pause after a failure that ends by itself, in ms, such as a full disk."""
+
+Work: TypeAlias = Callable[[Tx, Owner], object]
+
+
+@attrs.frozen(kw_only=True)
+class DueWork:
+    """Work of the host that has a time.
+
+    what: names it in the log. watch: notices that its next time is another one. first_ms: that time, wall clock; None
+    without any. work: does a part of what is due, of `size_bytes` at most. step: for faults.
+    """
+
+    what: str
+    watch: Watch
+    first_ms: Callable[[Tx], int | None]
+    work: Work
+    step: Step
+    size_bytes: int = 0
+
+
+def _write_marks(tx: Tx, owner: Owner) -> None:
+    owner.check(tx)
+    write_due_marks(tx)
+
+
+def _append_delayed(tx: Tx, owner: Owner) -> None:
+    from eventproc.streams.delayed_events import append_due  # few programs need it
+
+    append_due(tx, owner=owner)
+
+
+DUE_WORK: Final = (
+    DueWork(
+        what="delayed events",
+        watch=WATCH,
+        first_ms=first_due_ms,
+        work=_append_delayed,
+        step=Step.DELAYED_DELIVERY,
+        size_bytes=DUE_BYTES_A_STEP,
+    ),
+    DueWork(
+        what="marks of time",
+        watch=DUE_MARKS,
+        first_ms=first_look_ms,
+        work=_write_marks,
+        step=Step.HOST_SWEEP,
+    ),
+)
+
+
+async def do_when_due(db: Database, owner: Owner, due: DueWork) -> None:
+    """Do work of one kind whenever it is due, until cancelled. Raises OwnerFenced, DatabaseStopped."""
+    with db.subscribe([due.watch]) as changes:
+        while True:
+            at_ms, now_ms = await db.read(lambda tx: (due.first_ms(tx), tx.now_ms))
+            if at_ms is None:
+                await changes.wait()
+            elif at_ms > now_ms:
+                await changes.wait(min(at_ms - now_ms, LOOK_MS))
+            else:
+                try:
+                    await db.write(lambda tx: due.work(tx, owner), size_bytes=due.size_bytes, step=due.step)
+                except Retryable as why:
+                    LOG.warning("%s will be written later: %s", due.what, why)
+                    await anyio.sleep(FAILED_MS / 1000)
