@@ -5,7 +5,7 @@ What a supervisor shows, and the rows of a table, tell what is in the streams th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import attrs
@@ -63,8 +63,8 @@ class _Tables:
     def allows(self, name: str) -> bool:
         return name in self.known
 
-    def allows_in(self, _: str) -> bool:
-        return True
+    def prefixes_in(self, _: str) -> Sequence[str]:
+        return ("",)
 
 
 def _read_only(specs: Iterable[str], readable: NameFilter) -> bool:

@@ -64,10 +64,16 @@ class ReadableNames:
         """See `NameFilter`."""
         return any(each.allows(Permission.READ, name) for each in self.grants)
 
-    def allows_in(self, scope: str) -> bool:
+    def prefixes_in(self, scope: str) -> list[str]:
         """See `NameFilter`."""
         patterns = (each.pattern.partition("/") for each in self.grants)
-        return any(bool(slash) and covers(first, scope) for first, slash, _ in patterns)
+        found: list[str] = []
+        for each in sorted(
+            {name.partition("*")[0] for first, _, name in patterns if name and covers(first, scope)}
+        ):
+            if not found or not each.startswith(found[-1]):
+                found.append(each)
+        return found
 
 
 def check_pattern(text: str) -> str:

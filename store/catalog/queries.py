@@ -162,19 +162,21 @@ def names_in_scopes(tx: Tx, scope: str | None, page: ListPage, of_scope: NamesOf
 
     Raises NotFound (the scope); to a reader that may not know the scope, a missing one looks like one without names.
     Cost: the rows that are returned; without a scope, a query for each scope up to the last one that is needed. With a
-    filter, as `chosen_entries` for each scope that it allows names in.
+    filter, as `chosen_entries` for each prefix that it has in each scope.
     """
     last_scope = "" if page.after is None else page.after.partition("/")[0]
     names: list[str] = []
     for each in _scopes_from(tx, last_scope) if scope is None else _one_scope(tx, scope, page):
-        if each < last_scope or not page.allows_in(each):
+        if each < last_scope:
             continue
         read = partial(_part_of_scope, of_scope, each)
         last = page.after if page.after is not None and each == last_scope else None
-        part = attrs.evolve(page, after=last, limit=None if page.limit is None else page.limit - len(names))
-        if part.limit == 0:
-            break
-        names += read(part) if page.readable is None else chosen_entries(read, page.allows, str, part)
+        for chosen in page.parts_of(each):
+            limit = None if page.limit is None else page.limit - len(names)
+            if limit == 0:
+                return names
+            part = attrs.evolve(chosen, after=last, limit=limit)
+            names += read(part) if page.readable is None else chosen_entries(read, page.allows, str, part)
     return names
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 import attrs
@@ -25,8 +25,11 @@ class NameFilter(Protocol):
         """Return whether the reader may know a scope, or what has this full name."""
         ...
 
-    def allows_in(self, scope: str) -> bool:
-        """Return whether the reader may know any name in a scope. A list passes over other scopes without a look."""
+    def prefixes_in(self, scope: str) -> Sequence[str]:
+        """Return what the names in a scope that the reader may know begin with; no prefix begins with another one.
+
+        They are sorted. A list looks at no other names.
+        """
         ...
 
 
@@ -52,9 +55,11 @@ class ListPage:
         """Return whether the reader of the page may know all of these names."""
         return self.readable is None or all(map(self.readable.allows, names))
 
-    def allows_in(self, scope: str) -> bool:
-        """Return whether the reader of the page may know any name in a scope."""
-        return self.readable is None or self.readable.allows_in(scope)
+    def parts_of(self, scope: str) -> Iterator[ListPage]:
+        """Return the pages of a scope, sorted, in which all names are that the reader of this page may know."""
+        for each in ("",) if self.readable is None else self.readable.prefixes_in(scope):
+            if each.startswith(self.prefix) or self.prefix.startswith(each):
+                yield attrs.evolve(self, prefix=max(each, self.prefix, key=len))
 
     @staticmethod
     def of(prefix: str, after: str | None, limit: int | None, readable: NameFilter | None = None) -> ListPage:
