@@ -25,7 +25,7 @@ from eventproc.server.rest import change_response, changes
 from eventproc.server.rest.application import RestAnswers, rest_application
 from eventproc.store.access import users
 from eventproc.testing.crash import PATIENCE_S
-from tests.server.access_support import add_user, add_users, loaded
+from tests.server.access_support import READ, add_user, add_users, loaded
 from tests.server.support import ServerProcess
 
 PATH = "/eventproc/v1/changes"
@@ -221,6 +221,29 @@ async def test_a_caller_whose_credentials_end_is_disconnected(
         await ep.db.write(partial(users.delete_user, name="server-reader"))
         await authority.load()
         assert (await found.next()).data == {"reason": change_response.REVOKED}
+
+
+async def test_what_is_queued_is_not_sent_after_its_permission_is_gone(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_response, "HEARTBEAT_S", 0.01)
+    tokens = await add_users(ep)
+    await ep.users.grant("stream-reader", READ, "s/u")
+    authority = await loaded(ep)
+    async with (
+        serving(ep, authority) as answers,
+        watching(answers, token=tokens["stream-reader"], room=0) as slow,
+        watching(answers, token=tokens["server-reader"]) as fast,
+    ):
+        for name in ("s/t", "s/u"):  # the first event is being sent, the others are queued
+            await ep.create_stream(name)
+            await fast.until("request", "create", name, "done")
+        await ep.users.revoke("stream-reader", "s/u")
+        await authority.load()
+        await anyio.sleep(0.02)
+        answers.changes.end()
+        *events, _ = await slow.until("closed")
+        assert {each.data["target"] for each in events} == {"s/t"}
 
 
 async def test_a_slow_caller_is_told_and_disconnected(ep: Eventproc, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+import anyio
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -70,19 +71,25 @@ class ChangeResponse(StreamingResponse):
             self._feed.remove(self._watcher)
 
     async def _messages(self) -> AsyncIterator[str]:
+        clock = self._ep.db.clock
+        look_ms = clock.monotonic_ms() + HEARTBEAT_S * 1000
         await self._feed.wait_following()
         yield WATCHING
         try:
             if self._position is not None:
                 async for missed in self._missed(self._position):
                     yield missed
-            clock = self._ep.db.clock
-            looked_ms = clock.monotonic_ms()
-            while (text := await self._watcher.next(HEARTBEAT_S)) is not None:
-                if clock.monotonic_ms() - looked_ms >= HEARTBEAT_S * 1000:
+            while True:
+                change = await self._watcher.next((look_ms - clock.monotonic_ms()) / 1000)
+                if clock.monotonic_ms() >= look_ms:
                     self._watcher.caller = await self._renew()
-                    looked_ms = clock.monotonic_ms()
-                yield text or ALIVE
+                    look_ms = clock.monotonic_ms() + HEARTBEAT_S * 1000
+                if change is None or not self._watcher.may_read(change):  # not any more since it was queued
+                    yield ALIVE
+                else:
+                    yield self._watcher.text(change)
+        except anyio.EndOfStream:
+            pass  # `end_reason` says why
         except NotAuthenticated:
             self._watcher.end(REVOKED)
         except (EventprocError, TooManyPasswords) as why:

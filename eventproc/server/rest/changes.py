@@ -208,16 +208,16 @@ class Watcher:
         self._seal = seal
         self.deadline = anyio.CancelScope()
         self.end_reason = ""
-        self._send: MemoryObjectSendStream[str]
-        self._receive: MemoryObjectReceiveStream[str]
-        self._send, self._receive = anyio.create_memory_object_stream[str](QUEUE_EVENTS)
+        self._send: MemoryObjectSendStream[Change]
+        self._receive: MemoryObjectReceiveStream[Change]
+        self._send, self._receive = anyio.create_memory_object_stream[Change](QUEUE_EVENTS)
 
     def offer(self, change: Change) -> None:
         """Queue an event if the caller may read it. A caller that is too far behind gets the end of its stream."""
         if self.end_reason or not self.may_read(change):
             return
         try:
-            self._send.send_nowait(self.text(change))
+            self._send.send_nowait(change)
         except anyio.WouldBlock:
             self.end(TOO_SLOW)
 
@@ -236,14 +236,11 @@ class Watcher:
             self.deadline.deadline = anyio.current_time() + LAST_EVENT_S
             self._send.close()
 
-    async def next(self, timeout_s: float) -> str | None:
-        """Return the next event; "" after the time, and None at the end."""
+    async def next(self, timeout_s: float) -> Change | None:
+        """Return the next event, or None after the time. Raises EndOfStream at the end."""
         with anyio.move_on_after(timeout_s):
-            try:
-                return await self._receive.receive()
-            except anyio.EndOfStream:
-                return None
-        return ""
+            return await self._receive.receive()
+        return None
 
     def close(self) -> None:
         """Free the queue."""
