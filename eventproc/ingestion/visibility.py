@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 
 import attrs
 
@@ -68,6 +69,8 @@ class _Tables:
 
 
 def _read_only(specs: Iterable[str], readable: NameFilter) -> bool:
-    """Return whether the specs, of which there is one at least, name streams, all of which are readable."""
-    named = [SupervisorSpec.parse(each).stream_names for each in specs]
-    return bool(named) and all(names and all(map(readable.allows, names)) for names in named)
+    """Return whether there is a spec, and all specs read named streams only and name readable ones only."""
+    found = [SupervisorSpec.parse(each) for each in specs]
+    read = [each.stream_names for each in found]
+    written = [each.tuning.unparseable_stream for each in found if each.tuning.unparseable_stream is not None]
+    return bool(read) and all(read) and all(map(readable.allows, chain(written, *read)))

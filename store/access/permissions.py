@@ -1,7 +1,7 @@
 """Permissions on scopes and streams, as in Pravega: READ and READ_UPDATE, granted on patterns of names.
 
 A *resource* is what a call works on: "scope/name" for a stream, a reader group or a key-value table, "scope" for the
-list of what a scope contains, and `*` for the server itself: its scopes, instances, tasks and requests.
+scope itself, without the names in it, and `*` for the server itself: its scopes, instances and tasks.
 """
 
 from __future__ import annotations

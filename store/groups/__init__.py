@@ -71,6 +71,7 @@ from eventproc.store.groups.records import (
     group_names as group_names,
     last_generation as last_generation,
     readable_group as readable_group,
+    streams_of_group as streams_of_group,
     truncatable_key as truncatable_key,
     watch_groups as watch_groups,
     with_patience as with_patience,

@@ -274,6 +274,11 @@ def readable_group(tx: Tx, name: str) -> GroupRecord | None:
         return None
 
 
+def streams_of_group(tx: Tx, name: str) -> list[str]:
+    """Return the names of the streams that a group of any kind reads. Raises NotFound, CorruptRecord."""
+    return [each.name for each in get(tx, GROUP, name).value.streams]
+
+
 def _probe_names(tx: Tx) -> Hashable:
     return tuple(group_names(tx))
 

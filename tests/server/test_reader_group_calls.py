@@ -334,6 +334,22 @@ async def test_a_group_reads_only_what_its_caller_may_read(ep: Eventproc) -> Non
         await call(ep, "updateSubscriberStreamCut", tenant)(released)
 
 
+async def test_a_configuration_names_its_streams_to_those_who_may_read_them_all(ep: Eventproc) -> None:
+    for name in ("s/t", "s/own"):
+        await ep.create_stream(name)
+    await call(ep, "createReaderGroup")(asked(own=HEAD, t=HEAD))
+    await ep.users.add("ann")
+    for pattern in ("s", "s/g", "s/own"):
+        await ep.users.grant("ann", eventproc.Permission.READ_UPDATE, pattern)
+    token = (await ep.users.add_token("ann", "only")).text
+    tenant = await (await loaded(ep)).authenticate(f"Bearer {token}")
+    info = pb.ReaderGroupInfo(scope="s", readerGroup="g")
+    for name, request in (("getReaderGroupConfig", info), ("createReaderGroup", asked(own=HEAD))):
+        with pytest.raises(NotPermitted, match="all streams of s/g") as found:
+            await call(ep, name, tenant)(request)
+        assert "s/t" not in str(found.value)
+
+
 async def test_the_buckets_of_each_instance_are_shown(ep: Eventproc) -> None:
     find = call(ep, "getControllerToBucketMapping")
     with ep.db.subscribe([BUCKETS.watch()]) as changes:

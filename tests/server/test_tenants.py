@@ -78,12 +78,12 @@ async def shared() -> AsyncIterator[Eventproc]:
         yield ep
 
 
-async def pages(http: httpx.AsyncClient, path: str, limit: int) -> list[list[Any]]:
+async def pages(http: httpx.AsyncClient, path: str, limit: int, **given: str) -> list[list[Any]]:
     """Return all pages of a list."""
     found: list[list[Any]] = []
     after: str | None = None
     while True:
-        query = {"limit": str(limit), **({} if after is None else {"after": after})}
+        query = {**given, "limit": str(limit), **({} if after is None else {"after": after})}
         answer = await http.get(path, params=query)
         assert answer.status_code == 200, answer.text
         body = answer.json()
@@ -250,3 +250,83 @@ async def test_a_pending_request_counts_for_those_who_may_read_its_target(tmp_pa
             found = samples((await http.get(METRICS_PATH)).text)
             assert found["eventproc_requests_pending",] == 1
             assert sum(value for (name, *_), value in found.items() if name == "eventproc_requests") == 1
+
+
+async def test_what_several_streams_are_read_for_is_shown_to_those_who_may_read_them_all(
+    shared: Eventproc,
+) -> None:
+    await shared.jobs("a/hiddenshare").submit(b"secret")
+    async with await tenant(shared, "a/*", "a") as http:
+        for path in (
+            f"{OWN}/groups/a/{{}}",
+            f"{OWN}/groups/a/{{}}/partitions",
+            f"{OWN}/groups/a/{{}}/checkpoints",
+            "/v1/scopes/a/readergroups/{}",
+            f"{OWN}/schedules/a/{{}}",
+            f"{OWN}/shares/a/{{}}share",
+            f"{OWN}/jobs/a/{{}}share",
+        ):
+            found = await http.get(path.format("hidden"))
+            assert found.status_code == 403, path
+            assert not re.search(r"\bb/|secret", found.text), path
+        for path in (f"{OWN}/groups/a/g0", f"{OWN}/shares/a/q0", f"{OWN}/schedules/a/n0"):
+            assert (await http.get(path)).status_code == 200, path
+
+
+async def test_a_joint_transaction_names_the_streams_that_the_caller_may_read(shared: Eventproc) -> None:
+    streams = [await shared.stream(each) for each in ("a/s1", "b/s1")]
+    async with shared.transaction() as joint:
+        for each in streams:
+            await joint.write(each, b"1")
+        async with await tenant(shared) as http:
+            path = f"{OWN}/streams/a/s1/transactions"
+            (listed,) = (await http.get(path)).json()["items"]
+            assert listed["streams"] == ["a/s1"]
+            assert (await http.get(f"{path}/{listed['id']}")).json()["streams"] == ["a/s1"]
+
+
+async def test_a_supervisor_that_names_the_stream_of_others_for_bad_events_is_hidden(
+    shared: Eventproc,
+) -> None:
+    io = {"streams": ["a/s0"], "start_delay_ms": 3_600_000}
+    schema = {"datasource": "odd", "dimensions": ["page"]}
+    tuning = {"unparseable_stream": "b/s0"}
+    await shared.submit_supervisor({"id": "odd", "io": io, "schema": schema, "tuning": tuning})
+    async with await tenant(shared) as http:
+        assert (await http.get(f"{OWN}/supervisors/odd/versions")).status_code == 403
+        assert "odd" not in (await http.get(f"{OWN}/supervisors")).text
+
+
+@pytest.mark.parametrize("limit", [1, 2, 1000])
+async def test_a_list_for_several_patterns_has_each_name_once_in_order(shared: Eventproc, limit: int) -> None:
+    patterns = "b/s1", "a/s3*", "a/s*1", "a/s3", "a*/t*", "a/zzz"
+    expected = ["a/s1", "a/s3", "a/topic", "aa/topic", "b/s1"]
+    async with await tenant(shared, *patterns) as http:
+        for prefix, wanted in (
+            ("", expected),
+            ("s", ["a/s1", "a/s3", "b/s1"]),
+            ("s3", ["a/s3"]),
+            ("x", []),
+        ):
+            found = await pages(http, f"{OWN}/streams", limit, prefix=prefix)
+            assert [each["name"] for page in found for each in page] == wanted, prefix
+
+
+async def test_a_list_looks_at_no_names_that_no_pattern_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("a")
+        for number in range(12):
+            await ep.create_group(f"a/g{number:02}", [await ep.create_stream(f"a/s{number:02}")])
+        async with await tenant(ep, "a/s11", "a/g11") as http:
+            looked: list[str] = []
+            allows = list_pages.ListPage.allows
+
+            def noted(page: list_pages.ListPage, *names: str) -> bool:
+                looked.extend(names)
+                return allows(page, *names)
+
+            monkeypatch.setattr(list_pages.ListPage, "allows", noted)
+            for kind, name in (("streams", "a/s11"), ("groups", "a/g11")):
+                (page,) = await pages(http, f"{OWN}/{kind}", 5)
+                assert [each["name"] for each in page] == [name]
+            assert set(looked) == {"a/s11", "a/g11"}

@@ -123,11 +123,21 @@ class Caller:
     def verify(self, permission: Permission, resource: str) -> None:
         """Raise NotPermitted if the caller does not have this permission. Whether the resource exists is not said."""
         if not self.may(permission, resource):
-            LOG.warning("user %s was refused: no %s on %s", self.name, permission, _shown(resource))
-            raise NotPermitted(
-                f"user {self.name} needs {permission} on {_shown(resource)}; "
-                f"an administrator gives it with `eventproc user grant`"
-            )
+            raise self._refusal(f"{permission} on {_shown(resource)}")
+
+    def verify_streams(self, owner: str, streams: Iterable[str]) -> None:
+        """Raise NotPermitted unless the caller may read all streams of what it has named, such as a group.
+
+        The error names none of them, because their names may be those of others.
+        """
+        if not all(self.may(Permission.READ, each) for each in streams):
+            raise self._refusal(f"{Permission.READ} on all streams of {_shown(owner)}")
+
+    def _refusal(self, needed: str) -> NotPermitted:
+        LOG.warning("user %s was refused: no %s", self.name, needed)
+        return NotPermitted(
+            f"user {self.name} needs {needed}; an administrator gives it with `eventproc user grant`"
+        )
 
 
 TRUSTED: Final = Caller()

@@ -70,15 +70,17 @@ class GroupCalls:
             return reply(status=reply.SCOPE_NOT_FOUND)
         except IllegalTransition:  # the scope is being deleted; the client tries again
             return reply(status=reply.FAILURE)
+        caller.verify_streams(name, group.starts)  # of a group that existed
         return reply(config=_message(name, group))
 
-    async def config(self, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
-        """Return the configuration of a group."""
+    async def config(self, request: pb.ReaderGroupInfo, caller: Caller) -> pb.ReaderGroupConfigResponse:
+        """Return the configuration of a group. Raises NotPermitted without READ on each of its streams."""
         reply, name = pb.ReaderGroupConfigResponse, _group_name(request)
         try:
             found = await self.db.read(partial(find_pravega_group, name=name))
         except NotFound:
             return reply(status=reply.RG_NOT_FOUND)
+        caller.verify_streams(name, found.value.starts)
         return reply(config=_message(name, found.value))
 
     async def update(

@@ -169,7 +169,7 @@ class Controller:
             "listSubscribers": Rule(READ_NAME, groups.subscribers, with_caller=True),
             "updateSubscriberStreamCut": Rule(READ_NAME, groups.release, with_caller=True),
             "createReaderGroup": Rule(UPDATE_SCOPE, groups.create, with_caller=True),
-            "getReaderGroupConfig": Rule(READ_NAME, groups.config),
+            "getReaderGroupConfig": Rule(READ_NAME, groups.config, with_caller=True),
             "deleteReaderGroup": Rule(UPDATE_SCOPE, groups.delete),
             "updateReaderGroup": Rule(UPDATE_NAME, groups.update, with_caller=True),
             "getStreamConfiguration": Rule(READ_NAME, catalog.configuration),

@@ -22,6 +22,7 @@ from eventproc.server.rest.method_answers import (
     Text,
     creating,
     named,
+    seen,
     start_of,
 )
 from eventproc.server.rest.routes import (
@@ -35,7 +36,7 @@ from eventproc.server.rest.routes import (
     page_of,
 )
 from eventproc.shares import ShareGroup
-from eventproc.store.access.permissions import Permission
+from eventproc.store.groups import streams_of_group
 from eventproc.store.key_states import find_state
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.jobs import JobDescription
@@ -72,11 +73,12 @@ Partitions: TypeAlias = Annotated[
     tuple[str, ...] | None, Text(1, STREAMS_MAX, "As scope/topic:number; null: all.", read=_partitions)
 ]
 
-GROUP: Final = named(Eventproc.group)
-STATE: Final = named(Eventproc.state)
-SHARE: Final = named(Eventproc.share_group)
+GROUP: Final = seen(Eventproc.group, streams_of_group)
+STATE: Final = seen(Eventproc.state, lambda tx, name: [find_state(tx, name).stream])
+SHARE: Final = seen(Eventproc.share_group, streams_of_group)
+DELETED_SHARE: Final = named(Eventproc.share_group)
 TOPIC: Final = named(Eventproc.topic, "stream")
-PROCESSOR: Final = named(lambda ep, name: (ep, name), arguments=2)
+PROCESSOR: Final = seen(lambda ep, name: (ep, name), streams_of_group, arguments=2)
 
 
 create_group = creating(
@@ -140,15 +142,17 @@ async def list_dead_letters(
     call: RestCall, scope: ScopeName, group: LocalName, after: After = None, limit: PageLimit = PAGE
 ) -> Page[DeadLetter]:
     """List the pending dead letters of a group, to a caller that may read the streams that hold them."""
-    found = await call.ep.dead_letters(f"{scope}/{group}").list(limit=limit + 1, after=after)
-    return page_of([readable(call, each) for each in found], limit, lambda each: each.id)
+    name = f"{scope}/{group}"
+    found = await call.ep.dead_letters(name).list(limit=limit + 1, after=after)
+    return page_of([readable(call, name, each) for each in found], limit, lambda each: each.id)
 
 
 async def describe_dead_letter(
     call: RestCall, scope: ScopeName, group: LocalName, letter: LetterId
 ) -> DeadLetter:
     """Show a dead letter: the event, its origin, and the error."""
-    return readable(call, await call.ep.dead_letters(f"{scope}/{group}").get(letter))
+    name = f"{scope}/{group}"
+    return readable(call, name, await call.ep.dead_letters(name).get(letter))
 
 
 async def redrive_dead_letters(
@@ -169,9 +173,12 @@ def _ids(body: LettersBody) -> tuple[str, ...] | Literal["all"]:
     return "all" if body.ids is None else body.ids
 
 
-def readable(call: RestCall, found: Described) -> Described:
-    """Return a dead letter or a job. Its payload is of a stream that the path does not name. Raises NotPermitted."""
-    call.caller.verify(Permission.READ, found.stream)
+def readable(call: RestCall, group: str, found: Described) -> Described:
+    """Return what a group has: a dead letter or a job.
+
+    Its payload is of a stream that the path does not name. Raises NotPermitted.
+    """
+    call.caller.verify_streams(group, [found.stream])
     return found
 
 
@@ -222,5 +229,5 @@ async def drop_key_state(call: RestCall, scope: ScopeName, group: LocalName, key
 async def _readable_states(call: RestCall, group: str) -> KeyStates[bytes]:
     """Return the states of a group. They are made of the events of a stream. Raises NotFound, NotPermitted."""
     record = await call.ep.db.read(partial(find_state, group=group))
-    call.caller.verify(Permission.READ, record.stream)
+    call.caller.verify_streams(group, [record.stream])
     return call.ep.state(group)

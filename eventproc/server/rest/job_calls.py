@@ -36,8 +36,9 @@ NewJobId: TypeAlias = Annotated[
 
 
 async def _job(call: RestCall, scope: str, group: str, job: str) -> Job[Any]:
-    found = call.ep.jobs(f"{scope}/{group}").job(job)
-    readable(call, await found.describe())
+    name = f"{scope}/{group}"
+    found = call.ep.jobs(name).job(job)
+    readable(call, name, await found.describe())
     return found
 
 
@@ -71,8 +72,9 @@ async def list_jobs(
     limit: PageLimit = PAGE,
 ) -> Page[JobDescription]:
     """List the jobs of a share group in the order of their submission, to a caller that may read their streams."""
-    found = await call.ep.jobs(f"{scope}/{group}").list(state=state, after=after, limit=limit + 1)
-    return page_of([readable(call, each) for each in found], limit, lambda each: each.id)
+    name = f"{scope}/{group}"
+    found = await call.ep.jobs(name).list(state=state, after=after, limit=limit + 1)
+    return page_of([readable(call, name, each) for each in found], limit, lambda each: each.id)
 
 
 async def submit_job(
@@ -84,7 +86,9 @@ async def submit_job(
         reason = "it must have no '/': the job has its id at the end of its path"
         raise invalid_argument("Idempotency-Key", idempotency_key, reason)
     if body.stream is None:
-        stream = only_stream(name, (await (await call.ep.share_group(name)).info()).streams)
+        streams = (await (await call.ep.share_group(name)).info()).streams
+        call.caller.verify_streams(name, [each.name for each in streams])
+        stream = only_stream(name, streams)
     else:
         stream = str(StreamName.parse(body.stream))
     call.caller.verify(Permission.READ_UPDATE, stream)
@@ -97,7 +101,7 @@ async def submit_job(
         delay_ms=body.delay_ms,
         at=None if body.at is None else parse_time(body.at),
     )
-    found = readable(call, await job.describe())
+    found = readable(call, name, await job.describe())
     if found.stream != stream or (found.payload, found.key) != (body.payload.encode(), body.key):
         detail = f"Idempotency-Key {job.id!r} is the id of another job of {name}; use a new one for each job"
         raise HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
 from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeAlias, get_args, get_type_hints
@@ -34,6 +34,7 @@ from eventproc.server.rest.routes import (
 )
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
+from eventproc.store.database import Tx
 from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableInfo
 from eventproc.store.records.plain import Limits
@@ -95,6 +96,33 @@ def named(find: Callable[[Eventproc, str], Any], parameter: str = "group", argum
     """Return the target with a name in a scope. parameter: of the path, beside `scope`. arguments: as of a Target."""
     parameters = {"scope": ScopeName, parameter: LocalName}
     return Target(lambda call, scope, name: find(call.ep, f"{scope}/{name}"), parameters, arguments)
+
+
+def seen(
+    find: Callable[[Eventproc, str], Any],
+    streams_of: Callable[[Tx, str], Iterable[str]],
+    parameter: str = "group",
+    arguments: int = 1,
+) -> Target:
+    """Return the target with a name in a scope, to callers that may read all of its streams.
+
+    streams_of: returns their names. The rest: as for `named`.
+    """
+    target = named(find, parameter, arguments)
+
+    async def found(call: RestCall, scope: str, name: str) -> Any:
+        owner = target.find(call, scope, name)
+        owner = await owner if inspect.iscoroutine(owner) else owner
+        await verify_streams(call, f"{scope}/{name}", streams_of)
+        return owner
+
+    return attrs.evolve(target, find=found)
+
+
+async def verify_streams(call: RestCall, name: str, streams_of: Callable[[Tx, str], Iterable[str]]) -> None:
+    """Raise NotPermitted unless the caller may read all streams of what has a name. Raises NotFound."""
+    if call.caller.readable is not None:
+        call.caller.verify_streams(name, await call.ep.db.read(lambda tx: streams_of(tx, name)))
 
 
 STREAMS_MAX: Final = 1_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -106,7 +107,6 @@ async def _transaction(call: RestCall, scope: str, stream: str, transaction: str
 
 
 STREAM: Final = named(Eventproc.stream, "stream")
-TRANSACTION: Final = Target(_transaction, {**STREAM.parameters, "transaction": TransactionId})
 
 
 async def _seen_supervisor(call: RestCall, supervisor: str) -> Supervisor:
@@ -265,13 +265,50 @@ async def delete_scope_with_streams(call: RestCall, scope: ScopeName) -> TaskInf
     return await call.ep.tasks.submit(DeleteScopeTask(scope))
 
 
+def _shown_transaction(call: RestCall, found: TransactionDescription) -> TransactionDescription:
+    """Return a transaction without the streams and the group of a joint one that the caller may not read.
+
+    The reason of its abort may name them, too.
+    """
+    may_read = partial(call.caller.may, Permission.READ)
+    streams = tuple(filter(may_read, found.streams))
+    group = None if found.group is None or not may_read(found.group) else found.group
+    if (streams, group) == (found.streams, found.group):
+        return found
+    return attrs.evolve(found, streams=streams, group=group, reason=None)
+
+
+async def list_transactions(
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    finished: Annotated[bool, Limits(about="List those that ended instead, the newest first.")] = False,
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Page[TransactionDescription]:
+    """List the transactions of a stream that are under way, the oldest first.
+
+    Of a joint one the caller sees the streams that it may read.
+    """
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    found = await handle.transactions(finished=finished, after=after, limit=limit + 1)
+    return page_of([_shown_transaction(call, each) for each in found], limit, lambda each: each.id)
+
+
+async def describe_transaction(
+    call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
+) -> TransactionDescription:
+    """Show a transaction; of a joint one the streams that the caller may read."""
+    return _shown_transaction(call, await (await _transaction(call, scope, stream, transaction)).status())
+
+
 async def commit_transaction(
     call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
 ) -> TransactionDescription:
     """Decide that the staged events of a transaction become visible, which they do soon."""
     found = await _transaction(call, scope, stream, transaction)
     await found.commit(wait=False)
-    return await found.status()
+    return _shown_transaction(call, await found.status())
 
 
 async def abort_transaction(
@@ -284,7 +321,7 @@ async def abort_transaction(
     """Abort a transaction: discard its staged events for ever."""
     found = await _transaction(call, scope, stream, transaction)
     await found.abort(force=force)
-    return await found.status()
+    return _shown_transaction(call, await found.status())
 
 
 async def list_delayed(

@@ -289,6 +289,7 @@ async def list_reader_groups(
 async def get_reader_group(call: RestCall, scope: ScopeName, group: LocalName) -> ReaderGroupProperty:
     """Show a reader group."""
     found = await (await call.ep.group(f"{scope}/{group}")).describe()
+    call.caller.verify_streams(found.name, [each.name for each in found.streams])
     return ReaderGroupProperty(
         scope_name=scope,
         reader_group_name=group,

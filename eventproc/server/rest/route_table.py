@@ -44,7 +44,6 @@ from eventproc.server.rest.operator_calls import (
     STREAM,
     SUPERVISOR,
     TASKS,
-    TRANSACTION,
     USERS,
     At,
     Cut,
@@ -54,7 +53,7 @@ from eventproc.server.rest.operator_calls import (
 )
 from eventproc.server.rest.routes import RestRoute, route
 from eventproc.shares import ShareGroup
-from eventproc.streams import Stream, Transaction
+from eventproc.streams import Stream
 from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.streams.operations import MergeNeighbours, SplitSegment, TruncateTo
 from eventproc.streams.schedules import Schedules
@@ -143,7 +142,7 @@ _whole = _Noun("/v1/health", health.WHOLE, "health")
 _part = _Noun("/v1/health", health.PART, "health")
 _stream = _Noun(f"{OWN}/streams/{{scope}}/{{stream}}", STREAM)
 _delayed = _Noun(f"{_stream.path}/delayed/{{event}}", operator.DELAYED)
-_transaction = _Noun(f"{_stream.path}/transactions/{{transaction}}", TRANSACTION)
+_transaction = _Noun(f"{_stream.path}/transactions/{{transaction}}")
 _group = _Noun(f"{OWN}/groups/{{scope}}/{{group}}", GROUP)
 _state = _Noun(f"{_group.path}/state", STATE)
 _share = _Noun(f"{OWN}/shares/{{scope}}/{{group}}", SHARE)
@@ -225,12 +224,12 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _scale("/merge", MergeNeighbours, "merge_segments"),
     _stream("POST", "/truncate", TruncateTo, "truncate_stream", submits=True, then=operator.changed_stream),
     _stream("POST", "/offload", operator.offload_stream, status=202),
-    _stream("GET", "/transactions", Stream.transactions, "list_transactions", by="id"),
+    _stream("GET", "/transactions", operator.list_transactions),
     _stream("GET", "/delayed", operator.list_delayed),
     _delayed("GET", "", DelayedEvents.get, "describe_delayed"),
     _delayed("POST", "/cancel", DelayedEvents.cancel, "cancel_delayed"),
     _delayed("POST", "/move", DelayedEvents.move, "move_delayed", at=Time),
-    _transaction("GET", "", Transaction.status, "describe_transaction"),
+    _transaction("GET", "", operator.describe_transaction),
     _transaction("POST", "/commit", operator.commit_transaction),
     _transaction("POST", "/abort", operator.abort_transaction),
     _list("/groups", ListSystem.groups, "list_groups"),
@@ -275,7 +274,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         then=ShareGroup.describe,
     ),
     _share("POST", "/consumers/{consumer}/offline", ShareGroup.consumer_offline, "take_consumer_offline"),
-    _share("DELETE", "", ShareGroup.delete, "delete_share"),
+    _Noun(_share.path, groups.DELETED_SHARE)("DELETE", "", ShareGroup.delete, "delete_share"),
     _list("/topics", ListSystem.topics, "list_topics"),
     _own("POST", "/topics/{scope}", groups.create_topic, status=201, submits=True, has_dry_run=False),
     _topic("GET", "", Topic.describe, "describe_topic", errors=(409,)),
@@ -349,7 +348,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _task("POST", "/{task}/cancel", Tasks.cancel, "cancel_task"),
     _Noun(f"{OWN}/schedules", schedules.SCHEDULES)("GET", "", Schedules.list, "list_schedules", need=USER),
     _schedule("POST", "", schedules.create_schedule, status=201, errors=(404,)),
-    _schedule("GET", "", Schedules.get, "describe_schedule"),
+    _Noun(_schedule.path, schedules.SEEN_SCHEDULE)("GET", "", Schedules.get, "describe_schedule"),
     _schedule("DELETE", "", Schedules.delete, "delete_schedule"),
     _schedule("POST", "/pause", Schedules.pause, "pause_schedule"),
     _schedule("POST", "/resume", Schedules.resume, "resume_schedule"),

@@ -6,17 +6,20 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
 
-from eventproc.server.rest.method_answers import Target, named
+from eventproc.server.rest.method_answers import Target, named, seen
 from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.schedules import MissedTicks
 from eventproc.store.records.plain import JsonObject, Limits
-from eventproc.store.schedules import ScheduleInfo
+from eventproc.store.schedules import ScheduleInfo, get_schedule
 from eventproc.streams.schedules import Schedules
 
 SCHEDULES: Final = Target(lambda call: Schedules(call.ep.db, call.caller.readable))
 SCHEDULE: Final = named(lambda ep, name: (ep.schedules, name), "schedule", arguments=2)
+SEEN_SCHEDULE: Final = seen(
+    lambda ep, name: (ep.schedules, name), lambda tx, name: [get_schedule(tx, name).stream], "schedule", 2
+)
 
 Cron: TypeAlias = Annotated[str, Limits(about="Minute, hour, day of month, month, day of week.")]
 
