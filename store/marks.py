@@ -29,7 +29,8 @@ from eventproc.store.client_logs import (
     list_client_logs,
     truncate_client_log,
 )
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import Tx
+from eventproc.store.due_looks import DUE, LOOK_PAUSE_MS, pause_ms, set_due
 from eventproc.store.model.cuts import DividedCut, StreamCut, divide_cut, verify_cut
 from eventproc.store.model.errors import CorruptRecord, InvalidCut
 from eventproc.store.model.ids import SegmentId
@@ -73,10 +74,6 @@ from eventproc.store.transactions import TxnRecord
 MARK_PREFIX: Final = "_MARK"
 """What the name of a stream follows in the name of the log with its marks."""
 
-LOOK_PAUSE_MS: Final = 1_000
-"""Least time between two looks at all notes of a stream, and so between two marks, in ms. Higher: readers learn later
-how far time has come. Lower: writers that note a time with each event make a mark for each, and read all notes."""
-
 LOOKS_MAX: Final = 100
 """Streams whose due marks are written in one transaction: some 50 ms with few writers each. Higher: other writers wait
 for longer; lower: more transactions, if many streams have writers that note times."""
@@ -85,8 +82,6 @@ MARKS_BYTES_MAX: Final = 16 * 2**20
 """Bytes of marks that a stream keeps; of more, the older half is dropped. A mark has 33 bytes, and 40 for each segment,
 so that these are the marks of a day in a stream of 4 segments. Higher: more space; lower: a group that is far behind
 does not know how far time has come at its position."""
-
-_DUE: Final = "marks due"
 
 
 @attrs.frozen
@@ -113,13 +108,6 @@ class StreamMarks:
     commits: Mapping[str, CommitTime] = attrs.field(factory=dict)
 
 
-@attrs.frozen
-class DueLook:
-    """A look at the notes of a stream that is due at due_ms, wall clock, if no note takes it earlier."""
-
-    due_ms: int
-
-
 def _marks_may_follow(before: StreamMarks | None, after: StreamMarks) -> str | None:
     old, new = None if before is None else before.last, after.last
     if before is not None and before.stream_id != after.stream_id:
@@ -133,7 +121,6 @@ def _marks_may_follow(before: StreamMarks | None, after: StreamMarks) -> str | N
 
 MARKS: Final = RecordKind(name="time marks", value=StreamMarks, invariant=_marks_may_follow)
 NOTES: Final = RecordKind(name="writer note", value=WriterNote)
-DUE: Final = RecordKind(name="due mark", value=DueLook)
 
 
 def mark_log_name(stream: str) -> str:
@@ -269,29 +256,8 @@ def delete_marks(tx: Tx, stream: str) -> None:
     if (found := find(tx, MARKS, stream)) is not None:
         delete(tx, MARKS, found)
         delete_all(tx, NOTES, keys(tx, NOTES, prefix=_note_key(stream, "")))
-        _set_due(tx, stream, None)
+        set_due(tx, stream, None)
         delete_client_log(tx, mark_log_name(stream))
-
-
-def first_mark_due_ms(tx: Tx) -> int | None:
-    """Return when the next mark is due, in wall ms; None if none is. Reads the few marks that are."""
-    return min((get(tx, DUE, stream).value.due_ms for stream in keys(tx, DUE)), default=None)
-
-
-DUE_MARKS: Final = Watch((_DUE,), first_mark_due_ms)
-"""Notices that another mark is the next one."""
-
-
-def pause_ms(due_ms: int, now_ms: int) -> int:
-    """Return how long a look waits that is due at due_ms. None waits longer than the pause: clocks are set back."""
-    left_ms = due_ms - now_ms
-    return left_ms if 0 < left_ms <= LOOK_PAUSE_MS else 0
-
-
-def first_look_ms(tx: Tx) -> int | None:
-    """Return when the host looks at notes next, in wall ms; None if no look is due."""
-    due_ms = first_mark_due_ms(tx)
-    return None if due_ms is None else tx.now_ms + pause_ms(due_ms, tx.now_ms)
 
 
 def write_due_marks(tx: Tx) -> None:
@@ -368,7 +334,7 @@ def _look(tx: Tx, before: Versioned[StreamMarks], *, at_once: bool = False) -> N
     """Look at all notes of a stream, write the mark that follows, and forget old notes; or note when that is due."""
     stream, due_ms = before.key, before.value.looked_ms + LOOK_PAUSE_MS
     if pause_ms(due_ms, tx.now_ms) > 0 and not at_once:
-        _set_due(tx, stream, due_ms)
+        set_due(tx, stream, due_ms)
         return
     found = [get(tx, NOTES, key) for key in keys(tx, NOTES, prefix=_note_key(stream, ""))]
     live = live_notes({each.key: each.value for each in found}, tx.now_ms)
@@ -378,7 +344,7 @@ def _look(tx: Tx, before: Versioned[StreamMarks], *, at_once: bool = False) -> N
         _append(tx, stream, mark)
     last = before.value.last if mark is None else mark
     replace(tx, MARKS, before, attrs.evolve(before.value, last=last, looked_ms=tx.now_ms))
-    _set_due(tx, stream, None)
+    set_due(tx, stream, None)
 
 
 def _forget(tx: Tx, name: str, notes: Sequence[Versioned[WriterNote]]) -> Versioned[StreamMarks]:
@@ -393,15 +359,6 @@ def _forget(tx: Tx, name: str, notes: Sequence[Versioned[WriterNote]]) -> Versio
     gone = GoneWriters(max(each.value.time for each in notes), tail)
     gone = gone if before.value.gone is None else before.value.gone.add(gone)
     return replace(tx, MARKS, before, attrs.evolve(before.value, gone=gone))
-
-
-def _set_due(tx: Tx, stream: str, due_ms: int | None) -> None:
-    found = find(tx, DUE, stream)
-    if due_ms is None and found is not None:
-        delete(tx, DUE, found)
-    elif due_ms is not None and found is None:
-        create(tx, DUE, stream, DueLook(due_ms))
-        tx.wake((_DUE,))
 
 
 def _append(tx: Tx, stream: str, mark: TimeMark) -> None:

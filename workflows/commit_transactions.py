@@ -14,7 +14,6 @@ import attrs
 
 from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.marks import note_commits
 from eventproc.store.model.limits import PREPARE_ROWS, ROUND_TRANSACTIONS
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.roll import plan_roll
@@ -56,6 +55,8 @@ def run_round(
     done = commit_round(tx, stream.value, transactions_max=transactions_max)
     if done.divided and not done.committed:
         done = _roll(tx, stream, done.divided, transactions_max)
+    from eventproc.store.marks import note_commits  # few programs need it
+
     note_commits(tx, notice.stream, done.committed)
     if done.unprepared is None:
         if done.more:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from eventproc.store.catalog import STREAM, change_tags, forget_routes, get_stream, note_change
 from eventproc.store.database import Tx
 from eventproc.store.jobs import cancel_jobs_of
-from eventproc.store.marks import delete_marks
 from eventproc.store.model.errors import StreamNotSealed
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import delete
@@ -37,6 +36,8 @@ def apply(tx: Tx, request: DeleteStream, request_id: str) -> bool:
     forget_routes(tx, request.stream_id)
     drop_storage(tx, request.stream_id)
     delete_segments(tx, request.stream, request.stream_id)
+    from eventproc.store.marks import delete_marks  # few programs need it
+
     delete_marks(tx, request.stream)
     cancel_jobs_of(tx, request.stream)
     return True

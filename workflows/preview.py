@@ -10,7 +10,6 @@ from eventproc.store.catalog import get_stream, head_offsets, readable_size, siz
 from eventproc.store.database import Tx
 from eventproc.store.delayed_events import count_delayed
 from eventproc.store.groups import group_names
-from eventproc.store.key_value_tables import key_value_tables
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -90,6 +89,8 @@ def preview(tx: Tx, operation: Operation) -> RequestPreview:
             size, delayed = readable_size(tx, stream), count_delayed(tx, stream.stream_id)
             return found(stream_count=1, events=size.events, bytes=size.bytes, delayed=delayed)
         case DeleteScope():
+            from eventproc.store.key_value_tables import key_value_tables  # few programs delete a scope
+
             names, groups = stream_names(tx, request.scope), group_names(tx, request.scope)
             streams = [get_stream(tx, name).value for name in names]
             sizes = [readable_size(tx, each) for each in streams]

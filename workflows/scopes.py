@@ -24,7 +24,6 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, delete_group, group_names
-from eventproc.store.key_value_tables import KEY_VALUE_TABLE, delete_key_value_table, key_value_tables
 from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
@@ -57,7 +56,8 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
 
     Raises InvalidArgument, NotFound, ScopeNotEmpty, and IllegalTransition while a request deletes it.
     """
-    from eventproc.store.schedules import SCHEDULE  # few programs delete a scope
+    from eventproc.store.key_value_tables import KEY_VALUE_TABLE  # few programs delete a scope
+    from eventproc.store.schedules import SCHEDULE
 
     check_scope_name(name)
     found = get_scope(tx, name)
@@ -91,6 +91,7 @@ def check(tx: Tx, request: DeleteScope) -> bool:
 
 def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     """Run one step; return whether it was the last. Raises CommitsPending, as the seal of a stream does."""
+    from eventproc.store.key_value_tables import delete_key_value_table, key_value_tables
     from eventproc.store.schedules import delete_schedule, schedule_names
 
     scope = get_scope(tx, request.scope)

@@ -16,7 +16,6 @@ import attrs
 
 from eventproc.store.catalog import STREAM, StoredHistory, StreamRecord, get_writable_stream, head_offsets
 from eventproc.store.database import Tx
-from eventproc.store.marks import truncate_marks
 from eventproc.store.model.cuts import StreamCut, divide_cut, equal_or_after, verify_cut
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.history import get_segment
@@ -57,6 +56,8 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     heads = {segment: offset for segment, offset in cut.offsets.items() if offset > 0}
     passed = _passed(tx, cut, history, oldest)
     truncate_segments(tx, stream.name, stream.stream_id, heads, passed=passed)
+    from eventproc.store.marks import truncate_marks  # few programs need it
+
     truncate_marks(tx, stream, cut)
     replace(
         tx,

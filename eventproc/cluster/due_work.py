@@ -14,8 +14,8 @@ import attrs
 
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.delayed_events import DUE_BYTES_A_STEP, WATCH, first_due_ms
+from eventproc.store.due_looks import DUE_LOOKS, first_look_ms
 from eventproc.store.faults import Step
-from eventproc.store.marks import DUE_MARKS, first_look_ms, write_due_marks
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
 
@@ -47,6 +47,8 @@ class DueWork:
 
 
 def _write_marks(tx: Tx, owner: Owner) -> None:
+    from eventproc.store.marks import write_due_marks  # few programs need it
+
     owner.check(tx)
     write_due_marks(tx)
 
@@ -68,7 +70,7 @@ DUE_WORK: Final = (
     ),
     DueWork(
         what="marks of time",
-        watch=DUE_MARKS,
+        watch=DUE_LOOKS,
         first_ms=first_look_ms,
         work=_write_marks,
         step=Step.HOST_SWEEP,

@@ -24,17 +24,15 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
     PRAVEGA,
-    PRAVEGA_GROUP,
     TRUNCATABLE,
     GroupOptions,
-    PravegaGroup,
     allow_truncation,
     delete_group,
     get_group,
-    group_log_name,
     note_committed,
     truncatable_key,
 )
+from eventproc.store.groups.pravega_groups import PRAVEGA_GROUP, PravegaGroup, group_log_name
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import AlreadyExists, InvalidCut, NotFound, Truncated, VersionConflict
 from eventproc.store.model.ids import SegmentId

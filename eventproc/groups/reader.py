@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import anyio
 import attrs
@@ -28,18 +28,19 @@ from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptio
 from eventproc.groups.owned_segments import InFlight
 from eventproc.groups.session import SAVE_EVENTS, MemberSession, OwnershipListener, StopOffsets
 from eventproc.groups.state import SegmentOwnership
-from eventproc.groups.time_windows import group_windows
 from eventproc.store.database import Database
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId, printable
-from eventproc.store.model.time_marks import TimeWindow, widest
 from eventproc.store.openable import Openable
 from eventproc.store.segments import Event
 from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.streams.reader import Batch
+
+if TYPE_CHECKING:
+    from eventproc.store.model.time_marks import TimeWindow
 
 LOG = logging.getLogger("eventproc.groups")
 
@@ -277,6 +278,9 @@ class GroupReader(JoinedMember, Generic[P]):
         Cost:
             One read.
         """
+        from eventproc.groups.time_windows import group_windows  # few programs need it
+        from eventproc.store.model.time_marks import widest
+
         if stream is not None:
             check_str("stream", stream)
         self._open  # noqa: B018 - raises Closed

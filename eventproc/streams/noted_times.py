@@ -8,10 +8,8 @@ from functools import partial
 from eventproc.base.clock import new_id
 from eventproc.store.catalog import find_stream, get_writable_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.marks import forget_writer_note, note_at_tail
 from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.errors import WriterFenced
-from eventproc.store.model.time_marks import NoteVerdict
 from eventproc.store.openable import Openable
 from eventproc.store.segments import last_sequence
 from eventproc.streams.sends import Send
@@ -59,8 +57,7 @@ class NotesTime(Openable):
         await self.flush()
         if self._noted_as is None:
             self._noted_as = self._name or new_id(self._db.clock)
-        verdict = await self._db.write(partial(self._note, self._noted_as, time), brief=True)
-        if verdict is not NoteVerdict.ACCEPTED:
+        if not await self._db.write(partial(self._note, self._noted_as, time), brief=True):
             raise invalid_argument("time", time, "this writer has noted a later one")
 
     async def _flush_last(self) -> None:
@@ -71,14 +68,22 @@ class NotesTime(Openable):
             if self._noted_as is not None:
                 await self._db.write(partial(self._forget, self._noted_as), brief=True)
 
-    def _note(self, writer: str, time: int, tx: Tx) -> NoteVerdict:
-        """Note the time at the tail: all events of this writer are before it, and none of those to come."""
+    def _note(self, writer: str, time: int, tx: Tx) -> bool:
+        """Note the time at the tail: all events of this writer are before it, and none of those to come.
+
+        Returns whether it was accepted.
+        """
+        from eventproc.store.marks import note_at_tail  # few programs need it
+        from eventproc.store.model.time_marks import NoteVerdict
+
         stream = get_writable_stream(tx, self._stream, stream_id=self._stream_id).value
         if self._is_fenced(tx):
             raise WriterFenced(stream=self._stream, writer=writer)
-        return note_at_tail(tx, stream, writer, time)
+        return note_at_tail(tx, stream, writer, time) is NoteVerdict.ACCEPTED
 
     def _forget(self, writer: str, tx: Tx) -> None:
+        from eventproc.store.marks import forget_writer_note  # few programs need it
+
         found = find_stream(tx, self._stream)
         if found is not None and found.value.stream_id == self._stream_id and not self._is_fenced(tx):
             forget_writer_note(tx, found.value, writer)

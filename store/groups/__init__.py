@@ -42,11 +42,6 @@ from eventproc.store.groups.kafka_producers import (
     TransactionalProducer as TransactionalProducer,
     forget_producers as forget_producers,
 )
-from eventproc.store.groups.pravega_groups import (
-    PRAVEGA_GROUP as PRAVEGA_GROUP,
-    PravegaGroup as PravegaGroup,
-    group_log_name as group_log_name,
-)
 from eventproc.store.groups.records import (
     EQUAL as EQUAL,
     GROUP as GROUP,

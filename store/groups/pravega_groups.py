@@ -11,8 +11,10 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from eventproc.store.client_logs import delete_client_log
+from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import RecordKind
+from eventproc.store.records import RecordKind, delete_all
 
 Release: TypeAlias = Literal["none", "manual", "automatic"]
 """Who says up to where a stream may be truncated: nobody, the user, or the last checkpoint of the group."""
@@ -44,3 +46,9 @@ def group_log_name(group: str) -> str:
     """Return the name of the log in which the readers of a group agree."""
     scope, _, local = group.partition("/")
     return f"{scope}/_RG{local}"
+
+
+def delete_pravega_records(tx: Tx, group: str) -> None:
+    """Delete what a group of Pravega's clients has besides its record and rows: its configuration and its log."""
+    delete_all(tx, PRAVEGA_GROUP, [group])
+    delete_client_log(tx, group_log_name(group))

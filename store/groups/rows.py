@@ -11,11 +11,16 @@ import json
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from eventproc.store.client_logs import delete_client_log
 from eventproc.store.database import Tx, Watch
 from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES, KAFKA_PENDING
-from eventproc.store.groups.pravega_groups import PRAVEGA_GROUP, group_log_name
-from eventproc.store.groups.records import GROUP, GROUPS, TRUNCATABLE, channel_of, raise_last_generation
+from eventproc.store.groups.records import (
+    GROUP,
+    GROUPS,
+    PRAVEGA,
+    TRUNCATABLE,
+    channel_of,
+    raise_last_generation,
+)
 from eventproc.store.key_states import delete_state
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
@@ -275,6 +280,10 @@ def delete_group(tx: Tx, name: str) -> None:
     """Remove the group and its progress; readers are fenced, and consumers lose what they hold. Raises NotFound."""
     found = get(tx, GROUP, name)
     delete(tx, GROUP, found)
+    if found.value.kind == PRAVEGA:
+        from eventproc.store.groups.pravega_groups import delete_pravega_records  # few programs need it
+
+        delete_pravega_records(tx, name)
     if found.value.log is not None:
         delete_log(tx, found.value.log)
     for table in ("group_segment", "group_member", "delivery", "rate_limit", "job"):
@@ -283,8 +292,6 @@ def delete_group(tx: Tx, name: str) -> None:
     delete_all(tx, KAFKA_NOTES, keys(tx, KAFKA_NOTES, prefix=f"{name}/"))
     delete_all(tx, KAFKA_PENDING, keys(tx, KAFKA_PENDING, prefix=f"{name}/"))
     delete_all(tx, KAFKA_MEMBERS, [name])
-    delete_all(tx, PRAVEGA_GROUP, [name])
-    delete_client_log(tx, group_log_name(name))
     delete_state(tx, name)
     raise_last_generation(tx, found.value.generation)
     tx.wake(channel_of(name))

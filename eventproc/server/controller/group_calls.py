@@ -21,8 +21,8 @@ from eventproc.server.controller.conversions import cut_of, info_of, name_of
 from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import PravegaGroup, consuming_groups
-from eventproc.store.groups.pravega_groups import Release
+from eventproc.store.groups import consuming_groups
+from eventproc.store.groups.pravega_groups import PravegaGroup, Release
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import (
     IllegalTransition,
