@@ -21,6 +21,12 @@ from eventproc.store.segments import create_segments, delete_segments, truncate_
 CLIENT_SEGMENT: Final = SegmentId(0)
 """The one segment of a client's log."""
 
+GROUP_LOG: Final = "_RG"
+"""What the name of a reader group follows in the name of the log in which its readers agree."""
+
+MARK_LOG: Final = "_MARK"
+"""What the name of a stream follows in the name of the log with its marks of time."""
+
 
 @attrs.frozen
 class ClientLog:
@@ -30,6 +36,17 @@ class ClientLog:
 
 
 CLIENT_LOG: Final = RecordKind(name="client log", value=ClientLog)
+
+
+def client_log_name(prefix: str, owner: str) -> str:
+    """Return the name of the log of "scope/owner", a group or a stream."""
+    scope, _, local = owner.partition("/")
+    return f"{scope}/{prefix}{local}"
+
+
+def owner_of_log(local: str, *prefixes: str) -> str | None:
+    """Return the name, within its scope, of what a log of this name belongs to; None if it is no such name."""
+    return next((local.removeprefix(each) for each in prefixes if local.startswith(each)), None)
 
 
 def create_client_log(tx: Tx, name: str) -> None:

@@ -16,7 +16,7 @@ import attrs
 from eventproc.store.database import SqlValue, Tx, upsert
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.limits import POINT_BITS
-from eventproc.store.model.list_pages import ListPage, chosen_entries
+from eventproc.store.model.list_pages import ListPage, seen_entries
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import point
 from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
@@ -99,9 +99,7 @@ def list_state_records(tx: Tx, page: ListPage) -> list[StateRecord]:
             get(tx, STATE, group).value for group in keys(tx, STATE, after=part.after or "", limit=part.most)
         ]
 
-    if page.readable is None:
-        return read(page)
-    return chosen_entries(
+    return seen_entries(
         read, lambda each: page.allows(each.group, each.stream), lambda each: each.group, page
     )
 

@@ -23,10 +23,13 @@ from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, ge
 from eventproc.store.catalog.queries import tail_cut
 from eventproc.store.client_logs import (
     CLIENT_SEGMENT,
+    MARK_LOG,
+    client_log_name,
     create_client_log,
     delete_client_log,
     find_client_log,
     list_client_logs,
+    owner_of_log,
     truncate_client_log,
 )
 from eventproc.store.database import Tx
@@ -70,9 +73,6 @@ from eventproc.store.segments import (
     segment_state,
 )
 from eventproc.store.transactions import TxnRecord
-
-MARK_PREFIX: Final = "_MARK"
-"""What the name of a stream follows in the name of the log with its marks."""
 
 LOOKS_MAX: Final = 100
 """Streams whose due marks are written in one transaction: some 50 ms with few writers each. Higher: other writers wait
@@ -125,14 +125,14 @@ NOTES: Final = RecordKind(name="writer note", value=WriterNote)
 
 def mark_log_name(stream: str) -> str:
     """Return the name of the log with the marks of "scope/stream"."""
-    scope, _, local = stream.partition("/")
-    return f"{scope}/{MARK_PREFIX}{local}"
+    return client_log_name(MARK_LOG, stream)
 
 
 def marked_stream(log: str) -> str | None:
     """Return the stream whose marks a log of this name has; None if it is no such name."""
     scope, _, local = log.partition("/")
-    return f"{scope}/{local.removeprefix(MARK_PREFIX)}" if local.startswith(MARK_PREFIX) else None
+    owner = owner_of_log(local, MARK_LOG)
+    return None if owner is None else f"{scope}/{owner}"
 
 
 def is_unmarked(tx: Tx, log: str) -> bool:

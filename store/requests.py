@@ -21,7 +21,7 @@ from eventproc.store.database import SharedSlot, Tx, Watch
 from eventproc.store.local_results import LocalResults
 from eventproc.store.model import errors, group_errors, metadata_errors
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
-from eventproc.store.model.list_pages import ListPage, NameFilter, chosen_entries
+from eventproc.store.model.list_pages import ListPage, NameFilter, seen_entries
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import Headers
 
@@ -292,9 +292,7 @@ def list_requests(tx: Tx, page: ListPage) -> list[Request]:
             rows = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE id < ? {order}", (part.after, part.most))
         return [_request(row) for row in rows.fetchall()]
 
-    if page.readable is None:
-        return read(page)
-    return chosen_entries(read, lambda each: page.allows(each.target), lambda each: each.id, page)
+    return seen_entries(read, lambda each: page.allows(each.target), lambda each: each.id, page)
 
 
 def pending_of(tx: Tx, target: str) -> list[Request]:

@@ -17,7 +17,7 @@ from eventproc.store.database import Tx
 from eventproc.store.delayed_events import DELAYED_CHANNEL
 from eventproc.store.model.delays import DelayedEvent
 from eventproc.store.model.errors import AlreadyExists
-from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
+from eventproc.store.model.list_pages import COMPLETE, ListPage, seen_entries
 from eventproc.store.model.schedules import TICKS_A_STEP, MissedTicks, next_tick_ms, ticks_now
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import RecordKind, create, delete, find, get, replace
@@ -124,9 +124,7 @@ def list_schedules(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) 
     def read(part: ListPage) -> list[ScheduleInfo]:
         return [get_schedule(tx, each) for each in schedule_names(tx, scope, part)]
 
-    if page.readable is None:
-        return read(page)
-    return chosen_entries(read, lambda each: page.allows(each.stream), lambda each: each.name, page)
+    return seen_entries(read, lambda each: page.allows(each.stream), lambda each: each.name, page)
 
 
 def schedule_names(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[str]:

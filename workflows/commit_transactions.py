@@ -46,6 +46,8 @@ def run_round(
     first (`unprepared`), the notice stays: the caller prepares it and calls again.
     Raises OwnerFenced before any change.
     """
+    from eventproc.store.marks import note_commits  # few programs need it
+
     owner.check(tx)
     if not has_decided(tx, notice.stream_id):
         finish_event(tx, event)  # delivered again, or an earlier round committed them
@@ -55,8 +57,6 @@ def run_round(
     done = commit_round(tx, stream.value, transactions_max=transactions_max)
     if done.divided and not done.committed:
         done = _roll(tx, stream, done.divided, transactions_max)
-    from eventproc.store.marks import note_commits  # few programs need it
-
     note_commits(tx, notice.stream, done.committed)
     if done.unprepared is None:
         if done.more:

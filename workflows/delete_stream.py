@@ -27,6 +27,8 @@ def check(tx: Tx, request: DeleteStream) -> bool:
 
 def apply(tx: Tx, request: DeleteStream, request_id: str) -> bool:
     """Remove the stream. One step. A request for an older incarnation is refused (StreamReplaced)."""
+    from eventproc.store.marks import delete_marks  # few programs need it
+
     check(tx, request)
     found = get_stream(tx, request.stream, stream_id=request.stream_id)
     advance(found.value.state, StreamEvent.DELETE, name=request.stream)
@@ -36,8 +38,6 @@ def apply(tx: Tx, request: DeleteStream, request_id: str) -> bool:
     forget_routes(tx, request.stream_id)
     drop_storage(tx, request.stream_id)
     delete_segments(tx, request.stream, request.stream_id)
-    from eventproc.store.marks import delete_marks  # few programs need it
-
     delete_marks(tx, request.stream)
     cancel_jobs_of(tx, request.stream)
     return True

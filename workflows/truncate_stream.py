@@ -45,6 +45,8 @@ def check(tx: Tx, request: TruncateStream) -> bool:
 
 def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     """Move the head. One step."""
+    from eventproc.store.marks import truncate_marks  # few programs need it
+
     before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
     stream, history = before.value, StoredHistory(tx, before.value)
     cut = _cut(stream, request.offsets)
@@ -56,8 +58,6 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     heads = {segment: offset for segment, offset in cut.offsets.items() if offset > 0}
     passed = _passed(tx, cut, history, oldest)
     truncate_segments(tx, stream.name, stream.stream_id, heads, passed=passed)
-    from eventproc.store.marks import truncate_marks  # few programs need it
-
     truncate_marks(tx, stream, cut)
     replace(
         tx,

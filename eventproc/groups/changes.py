@@ -11,7 +11,7 @@ import attrs
 from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.start_positions import GroupEnd, GroupStart, start_position_of, start_positions_of
 from eventproc.groups.state import DEFAULT_OPTIONS, GroupState, begin
-from eventproc.groups.stored_state import GROUP_LOG, change, write_segments
+from eventproc.groups.stored_state import GROUP_LOG, change, refusal_of, write_segments
 from eventproc.groups.updates import (
     AssignorChanged,
     OptionsChanged,
@@ -59,7 +59,7 @@ from eventproc.store.groups import (
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists, NotFound
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
+from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
 from eventproc.store.model.partitions import is_reserve
@@ -190,15 +190,13 @@ def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> 
 def verify_readers(group: GroupRecord) -> None:
     """Raise NotAReaderGroup if the group belongs to a processor, or to clients of Kafka or Pravega."""
     if group.kind != READERS:
-        streams = tuple(each.name for each in group.streams)
-        raise NotAReaderGroup(group=group.name, streams=streams, kind=group.kind)
+        raise refusal_of(group)
 
 
 def verify_movable(group: GroupRecord) -> None:
     """Raise NotAReaderGroup if only the group's own clients can move it: those of Pravega know where it is."""
     if group.kind == PRAVEGA:
-        streams = tuple(each.name for each in group.streams)
-        raise NotAReaderGroup(group=group.name, streams=streams, kind=group.kind)
+        raise refusal_of(group)
 
 
 def add_stream(tx: Tx, group: str, stream: str) -> None:

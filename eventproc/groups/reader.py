@@ -204,9 +204,8 @@ class GroupReader(JoinedMember, Generic[P]):
         """decode: makes payloads from bytes. None: payloads stay bytes."""
         super().__init__(db, group, reader, "reader")
         self._decode = decode
-        self._passed: dict[
-            int, int
-        ] = {}  # {stream id: number of the last mark of time that the group has passed}
+        # {stream id: number of the last mark of time that the group has passed}
+        self._passed: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"GroupReader({self._group!r}, {self.reader!r}, {self._state})"

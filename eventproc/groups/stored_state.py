@@ -91,13 +91,18 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
     return after
 
 
+def refusal_of(group: GroupRecord) -> NotAReaderGroup:
+    """Return the error for what only the readers of a group, or its own clients, may do."""
+    return NotAReaderGroup(
+        group=group.name, streams=tuple(each.name for each in group.streams), kind=group.kind
+    )
+
+
 def _verify_may_follow(
     group: GroupRecord, before: GroupState, updates: Sequence[Update], possible: tuple[type[Update], ...]
 ) -> None:
     if not all(isinstance(each, possible) for each in updates):
-        raise NotAReaderGroup(
-            group=group.name, streams=tuple(each.name for each in before.streams), kind=group.kind
-        )
+        raise refusal_of(group)
     if before.members and any(isinstance(each, GroupReset) for each in updates):
         raise GroupNotEmpty(group=group.name, event="a reset", readers=tuple(before.members))
 

@@ -38,8 +38,8 @@ class NotesTime(Openable):
         """Say that no event that this writer writes from now on is older; readers see it as `time_window`.
 
         Waits, as `flush`, until everything posted so far is durable, but not for delayed events and open transactions,
-        which may be appended later. A writer counts until it is closed, or for a
-        minute after its last note. Readers see at most one change of a stream's time in a second.
+        which may be appended later. A writer counts until it is closed, or for a minute after its last note. Readers
+        see at most one change of a stream's time in a second.
 
         Args:
             time: an event time, in ms; not before the last one that this writer, or its name, has noted.

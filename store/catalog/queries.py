@@ -23,7 +23,14 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.history import epoch_at
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.list_pages import COMPLETE, NO_LIMIT, ListPage, NameFilter, chosen_entries
+from eventproc.store.model.list_pages import (
+    COMPLETE,
+    NO_LIMIT,
+    ListPage,
+    NameFilter,
+    chosen_entries,
+    seen_entries,
+)
 from eventproc.store.model.metadata_errors import StaleVersion
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import ScalingKind
@@ -104,7 +111,7 @@ def scope_names(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
         names = keys(tx, SCOPE, prefix=part.prefix, after=part.after or "", limit=most)
         return [name for name in names if not name.startswith("_")][: part.limit]
 
-    return read(page) if page.readable is None else chosen_entries(read, page.allows, str, page)
+    return seen_entries(read, page.allows, str, page)
 
 
 def _probe_scopes(tx: Tx) -> Hashable:
@@ -176,7 +183,7 @@ def names_in_scopes(tx: Tx, scope: str | None, page: ListPage, of_scope: NamesOf
             if limit == 0:
                 return names
             part = attrs.evolve(chosen, after=last, limit=limit)
-            names += read(part) if page.readable is None else chosen_entries(read, page.allows, str, part)
+            names += seen_entries(read, page.allows, str, part)
     return names
 
 

@@ -86,6 +86,16 @@ COMPLETE: Final = ListPage()
 """All names."""
 
 
+def seen_entries(
+    read: Callable[[ListPage], list[T]],
+    sees: Callable[[T], bool],
+    name_of: Callable[[T], str],
+    page: ListPage,
+) -> list[T]:
+    """Return the entries of a page that its reader sees, as `chosen_entries`; all if it may know everything."""
+    return read(page) if page.readable is None else chosen_entries(read, sees, name_of, page)
+
+
 def chosen_entries(
     read: Callable[[ListPage], Sequence[T]],
     chooses: Callable[[T], bool],

@@ -9,17 +9,14 @@ import attrs
 
 from eventproc.server.access.authority import Caller
 from eventproc.store.access.permissions import EVERYTHING, Permission
+from eventproc.store.client_logs import GROUP_LOG, MARK_LOG, owner_of_log
 from eventproc.store.key_value_tables import permitted_names
-from eventproc.store.marks import MARK_PREFIX
-
-GROUP_LOG_PREFIX: Final = "_RG"
-"""What the name of a reader group follows in the name of the log in which its readers agree."""
 
 
 def owner_of(local: str) -> str:
     """Return the name, within its scope, on which a caller needs rights: of a log of clients, that of its owner."""
-    prefixes = (GROUP_LOG_PREFIX, MARK_PREFIX)
-    return next((local.removeprefix(each) for each in prefixes if local.startswith(each)), local)
+    owner = owner_of_log(local, GROUP_LOG, MARK_LOG)
+    return local if owner is None else owner
 
 
 class Place(StrEnum):

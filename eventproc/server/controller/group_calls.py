@@ -121,7 +121,7 @@ class GroupCalls:
 
         def look(tx: Tx) -> list[str]:
             found = consuming_groups(tx, get_stream(tx, name).value)
-            return list(filter(caller.page(None, len(found)).allows, found))
+            return [each for each in found if caller.may(Permission.READ, each)]
 
         try:
             return reply(subscribers=await self.db.read(look))

@@ -6,11 +6,12 @@ only a server of the directory can read them, and two of the same place have not
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import Final, TypeAlias
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from eventproc.store.catalog import SYSTEM_EPOCH
 from eventproc.store.model.argument_checks import invalid_argument
@@ -42,15 +43,14 @@ class PositionSeal:
     """Seals places with a key that all servers of the directory have. random: returns so many random bytes."""
 
     def __init__(self, key: bytes, random: Callable[[int], bytes]) -> None:
-        self._key = key
+        self._cipher = AESGCM(key)
         self._random = random
 
     def seal(self, position: Position) -> str:
         """Return a place as an id that says nothing of it."""
         nonce = self._random(NONCE_BYTES)
-        plain = b"".join(position[each].to_bytes(OFFSET_BYTES) for each in SYSTEM_EPOCH.ids)
-        hidden = self._covered(nonce, plain)
-        return (nonce + hidden + self._tag(nonce + hidden)).hex()
+        plain = b"".join(position[each].to_bytes(OFFSET_BYTES, "big") for each in SYSTEM_EPOCH.ids)
+        return (nonce + self._cipher.encrypt(nonce, plain, None)).hex()
 
     def parse(self, text: str, *, sees_all: bool) -> Position:
         """Return the place that an id names. Raises InvalidArgument.
@@ -61,21 +61,16 @@ class PositionSeal:
             return dict(zip(SYSTEM_EPOCH.ids, map(int, match.groups()), strict=True))
         if _SEALED.fullmatch(text) is None:
             raise _unknown(text)
-        given = bytes.fromhex(text)
-        sealed, tag = given[:-TAG_BYTES], given[-TAG_BYTES:]
-        if not hmac.compare_digest(tag, self._tag(sealed)):
-            raise _unknown(text)
-        plain = self._covered(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:])
+        sealed = bytes.fromhex(text)
+        try:
+            plain = self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], None)
+        except InvalidTag:
+            raise _unknown(text) from None
         offsets = (plain[at : at + OFFSET_BYTES] for at in range(0, len(plain), OFFSET_BYTES))
-        return dict(zip(SYSTEM_EPOCH.ids, map(int.from_bytes, offsets), strict=True))
-
-    def _covered(self, nonce: bytes, text: bytes) -> bytes:
-        """Return a text under the key stream of the nonce; once more, and it is the text."""
-        stream = blake2b(nonce, key=self._key, digest_size=len(text), person=b"position").digest()
-        return bytes(one ^ other for one, other in zip(text, stream, strict=True))
-
-    def _tag(self, sealed: bytes) -> bytes:
-        return blake2b(sealed, key=self._key, digest_size=TAG_BYTES, person=b"position tag").digest()
+        return {
+            each: int.from_bytes(offset, "big")
+            for each, offset in zip(SYSTEM_EPOCH.ids, offsets, strict=True)
+        }
 
 
 def _unknown(text: str) -> InvalidArgument:

@@ -151,9 +151,7 @@ def created_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) ->
             num_partitions=each.partitions,
             replication_factor=-1 if each.code else 1,
             configs=[
-                of_topic.CreatableTopicConfigs(
-                    **_config_fields(version, config),
-                )
+                of_topic.CreatableTopicConfigs(**_config_fields(version, config))
                 for config in (each.configs if version >= CONFIGS_SINCE else ())
             ],
         )
