@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser kafka-clients screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -77,6 +77,9 @@ matrix: setup ## the tests of a store on a server, with each older version of Po
 
 torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS server" on a server
 	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
+
+long-run: setup ## everything at once for MINUTES=5, undisturbed: nothing may grow; ARGS=server (needs Java and a Chromium)
+	$(BIN)/python -m tests.torture.everything $(MINUTES) $(ARGS)
 
 torture-machines: setup ## two machines on a PostgreSQL server; one is cut off, killed or suspended CYCLES=6 times (needs root)
 	$(BIN)/python -m tests.torture.two_machines $(CYCLES)

@@ -14,10 +14,8 @@ At the end it says how much memory the processes of each kind had, while each fi
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -44,6 +42,7 @@ from tests.spark.spark_kills import (
 )
 from tests.support.postgres import Server, running_server
 from tests.support.s3_server import BUCKET, running_s3
+from tests.support.samples import PARTS, SamplesByPart, mebibytes
 from tests.support.torture import run_torture, say
 from tests.torture.two_machines import PORT, SERVICES, cluster_network, machine_of, run_command
 
@@ -67,9 +66,6 @@ CLUSTER_CORES: Final = 5
 """Cores that each machine of the cluster says it has: of those who died, some are noticed late."""
 
 SAMPLE_S: Final = 2.0
-
-PARTS: Final = 5
-"""How many medians of the memory are said of each kind."""
 
 
 class ClusterSite(KillsSite):
@@ -140,19 +136,17 @@ class MemorySampler(threading.Thread):
         self._site = site
         self._ep = ep
         self._kills = kills
-        self._samples: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        self._samples = SamplesByPart()
         self._ended = threading.Event()
 
     def run(self) -> None:
         """Take samples until `report`."""
         while not self._ended.wait(SAMPLE_S):
-            part = min(published(self._ep, EACH) * PARTS // self._events, PARTS - 1)
+            part = published(self._ep, EACH) * PARTS // self._events
             for kind, found in self._processes().items():
-                sizes = [size for each in found if (size := _mebibytes(each))]
+                sizes = [size for each in found if (size := mebibytes(each))]
                 if sizes:
-                    self._samples[kind][part].append(max(sizes))
+                    self._samples.note(f"memory of a {kind} in MiB", part, max(sizes))
 
     def _processes(self) -> dict[str, list[int]]:
         running = {kind: [each.pid for each in found] for kind, found in list(self._kills.running.items())}
@@ -165,19 +159,11 @@ class MemorySampler(threading.Thread):
         return running | inner
 
     def report(self) -> None:
-        """End, and say the median of the largest process of each kind, for each part of the events."""
+        """End, and say the median of the largest process of each kind, for each fifth of the events."""
         self._ended.set()
         self.join()
-        for kind, by_part in sorted(self._samples.items()):
-            medians = [f"{each + 1}: {statistics.median(by_part[each]):.0f}" for each in sorted(by_part)]
-            say(f"memory of a {kind} in MiB, by fifth of the events: {', '.join(medians)}")
-
-
-def _mebibytes(pid: int) -> float:
-    try:
-        return float(psutil.Process(pid).memory_info().rss) / 2**20
-    except psutil.NoSuchProcess:
-        return 0.0
+        for line in self._samples.lines():
+            say(line)
 
 
 def query(master: str, address: str, checkpoints: str) -> None:
