@@ -129,6 +129,7 @@ check: setup ## the gate: format, lint, types, layers, documents, patches of the
 	$(BIN)/ruff check .
 	$(BIN)/python -m tools.mutants --check
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docs --check

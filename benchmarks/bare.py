@@ -19,6 +19,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from eventproc.base.kernel import sync_data
+
 J = TypeVar("J")
 
 _HEAD: Final = Struct(">I")
@@ -161,4 +163,4 @@ class AppendLog:
     def _write(self, blocks: list[bytes]) -> None:
         os.write(self._file, b"".join(blocks))
         if self._synced:
-            os.fdatasync(self._file)
+            sync_data(self._file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eventproc.base.kernel import LINUX
 from eventproc.cli.options import Command, Settings, pass_settings
 from eventproc.cli.serve import PORT, verify_installed
 
@@ -88,4 +88,4 @@ def _link_in(private: Path, address: str) -> str:
 
 def _has_screen() -> bool:
     """Return whether a browser has a place to appear: one that runs in the terminal would take it."""
-    return sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    return not LINUX or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from eventproc.base.kernel import peak_memory_bytes
 from eventproc.cli.options import TABLE, Command, DirectoryParam, Settings, note, output_option, pass_settings
 from eventproc.cli.output.tables import show_one
 from eventproc.cli.output.terminal import print_table, progress
@@ -161,7 +160,7 @@ def _facts(report: DemoReport, seconds: float) -> dict[str, int | float]:
         **report.facts,
         "events_per_second": round(ledger.processed / max(seconds, 0.001)),
         "seconds": round(seconds, 2),
-        "peak_rss_mb": round(_peak_rss_mb(), 1),
+        "peak_rss_mb": round(peak_memory_bytes() / 1e6, 1),
     }
 
 
@@ -191,17 +190,3 @@ def _print_tables(facts: Mapping[str, int | float], report: DemoReport, key: str
         click.echo()
         rows = [(each.key, f"{each.mean:,.1f}", f"{each.rows:,}") for each in worst]
         print_table([key, f"mean {mean}", "rows"], rows)
-
-
-def _peak_rss_mb() -> float:
-    """Return the peak memory of this process in 10^6 bytes.
-
-    It comes from /proc if possible, because getrusage's peak includes that of the parent process before exec.
-    """
-    try:
-        with open("/proc/self/status", encoding="ascii") as status:
-            line = next(line for line in status if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024 / 1e6
-    except (OSError, StopIteration):
-        unit_bytes = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / 1e6

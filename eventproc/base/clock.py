@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Final, Protocol, runtime_checkable
 
+from eventproc.base import kernel
+
 RANDOM_POOL_BYTES: Final = 4096
 """Random bytes that the kernel gives in one call. Higher: more memory; lower: more calls, at 1 us."""
 
@@ -45,7 +47,7 @@ class SystemClock:
     """The machine's clocks and random source."""
 
     def __init__(self) -> None:
-        self.boot_id = _read_boot_id()
+        self.boot_id = kernel.boot_id()
 
     def wall_ms(self) -> int:
         """See `Clock.wall_ms`."""
@@ -134,13 +136,3 @@ def id_time_ms(identifier: str) -> int:
     if _VERSION_7.fullmatch(identifier) is None:
         raise ValueError(f"{identifier!r} is not a UUID of version 7 in lower case")
     return int(identifier.replace("-", "")[:12], 16)
-
-
-def _read_boot_id() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        # Where the kernel gives none, the boot's moment to the second is as good: leases only need
-        # it to differ between boots.
-        return f"{os.uname().nodename}-{round(time.time() - time.monotonic())}"

@@ -20,14 +20,15 @@ import attrs
 
 from eventproc._version import __version__
 from eventproc.base.clock import SystemClock
+from eventproc.base.kernel import file_system_of, lock_holders, mounts
 from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.cluster.integrity_checks import invariant_problems, list_lost, list_orphans, page_problems
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
-from eventproc.store.database.files import DATABASE, check_directory, type_of
+from eventproc.store.database.files import DATABASE, check_directory
 from eventproc.store.database.instances import HeartbeatFile
-from eventproc.store.database.locks import WriteLock, lock_holders
+from eventproc.store.database.locks import WriteLock
 from eventproc.store.ingestion.pointers import has_tables
 from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.inspection.database_file import (
@@ -88,8 +89,7 @@ def check_files(path: Path, report: HealthReport) -> None:
     facts = report.facts
     facts["directory"] = str(path.resolve())
     facts["eventproc"] = __version__
-    mounts = Path("/proc/self/mountinfo")
-    facts["file_system"] = type_of(path.resolve(), mounts.read_text()) if mounts.exists() else ""
+    facts["file_system"] = file_system_of(path.resolve(), mounts())
     facts["database_bytes"] = _size(path / DATABASE)
     facts["wal_bytes"] = wal_bytes = _size(path / f"{DATABASE}-wal")
     if wal_bytes > TRUNCATE_BYTES:

@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakSet
 
+from eventproc.base import kernel
+
 LOG = logging.getLogger("eventproc.server")
 
 STUCK_MS_MAX: Final = 30_000
 """How long a peer may take nothing of what was sent to it, in ms, before the kernel ends the connection. Higher: what
-was sent to stuck peers is held for longer; lower: a peer whose network stops for a moment must connect again."""
+was sent to stuck peers is held for longer; lower: a peer whose network stops for a moment must connect again. macOS has
+no such limit: there a peer that is alive may be stuck for as long as it likes."""
 
 SILENT_S: Final = 60
 """How long a connection is silent before the kernel asks whether the peer is alive, in s. Higher: connections of hosts
@@ -96,7 +99,8 @@ def listen_at(host: str, port: int, connections_max: int) -> BoundedListener:
     with naming_address(host, port):
         listening = _held_at(host, port) or socket.create_server((host, port), family=family)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MS_MAX)
+    if kernel.STUCK_TIMEOUT is not None:
+        listening.setsockopt(socket.IPPROTO_TCP, kernel.STUCK_TIMEOUT, STUCK_MS_MAX)
     notice_dead_peers(listening)
     return BoundedListener(listening, connections_max)
 
@@ -128,6 +132,6 @@ def naming_address(host: str, port: int) -> Iterator[None]:
 def notice_dead_peers(listening: socket.socket) -> None:
     """Let the kernel end connections of this socket whose peers died without a word."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_S)
+    listening.setsockopt(socket.IPPROTO_TCP, kernel.KEEPALIVE_IDLE, SILENT_S)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES_MAX)

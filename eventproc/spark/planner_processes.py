@@ -19,6 +19,7 @@ from typing import Final
 
 from pyspark import SparkContext
 
+from eventproc.base.kernel import LINUX
 from eventproc.spark import planner_launcher
 
 SOCKET_CHARS_MAX: Final = 100
@@ -50,7 +51,7 @@ class PlannerProcesses:
         temporary files does not allow programs.
         """
         is_local = (context.master or "").startswith("local")
-        if sys.platform != "linux" or not is_local or context.pythonExec != sys.executable:
+        if not LINUX or not is_local or context.pythonExec != sys.executable:
             return None
         folder = Path(tempfile.mkdtemp(prefix="eventproc-planners-"))
         try:

@@ -79,6 +79,7 @@ class CrashProcess:
             bufsize=0,
         )
         self._heard = b""
+        self._is_suspended = False
 
     def __repr__(self) -> str:
         return f"CrashProcess(pid={self.pid})"
@@ -145,11 +146,18 @@ class CrashProcess:
 
     def wait_stopped(self) -> None:
         """Return when it is suspended, for instance by itself at a fault point, or has ended."""
-        if self._process.poll() is None:
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        changes = os.WUNTRACED | os.WCONTINUED
+        while self._process.poll() is None:
+            pid, status = os.waitpid(self.pid, changes | os.WNOHANG if self._is_suspended else changes)
+            if pid == 0:
+                return
+            self._is_suspended = os.WIFSTOPPED(status)
+            if not self._is_suspended and not os.WIFCONTINUED(status):
+                self._process.returncode = os.waitstatus_to_exitcode(status)
 
     def resume(self) -> None:
         """Let a suspended process continue (SIGCONT)."""
+        self._is_suspended = False
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:

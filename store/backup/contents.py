@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import zlib
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.base import kernel
 from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
 from eventproc.store.database import Tx
 from eventproc.store.database.files import BACKUP_MANIFEST
@@ -59,7 +59,7 @@ class BackupManifest:
             json.dump(attrs.asdict(self), file, indent=2)
             file.write("\n")
             file.flush()
-            os.fsync(file.fileno())
+            kernel.sync(file.fileno())
 
 
 def read_manifest(folder: Path) -> BackupManifest:
@@ -88,7 +88,7 @@ def copy_file(files: FileStore, path: str, target: Path, on_block: Callable[[int
     with target.open("xb") as copy:
         size, checksum = read_blocks(files.blocks(path), on_block, copy.write)
         copy.flush()
-        os.fsync(copy.fileno())
+        kernel.sync(copy.fileno())
     return size, checksum
 
 

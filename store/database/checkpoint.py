@@ -22,7 +22,6 @@ sections 2 and 4 (the wal-index).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import sqlite3
@@ -32,6 +31,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.base import kernel
 from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.guard import LogRecorder
 from eventproc.store.database.locks import ForkBlocker, WriteLock
@@ -77,7 +77,7 @@ class LogRoom:
                 self._size_bytes = os.fstat(descriptor).st_size
                 if end_bytes + AHEAD_BYTES > self._size_bytes:
                     self._size_bytes += os.write(descriptor, bytes(STEP_BYTES))
-                    os.fdatasync(descriptor)
+                    kernel.sync_data(descriptor)
             finally:
                 os.close(descriptor)
 
@@ -109,8 +109,6 @@ _HEADER: Final = struct.Struct("=IIIBBHI")
 _READ_MARKS: Final = struct.Struct("=5I")
 _READ_MARKS_AT: Final = 2 * 48 + 4
 _READ_LOCKS_AT: Final = 120 + 3
-# struct flock: type, whence, start, length, pid.
-_FLOCK: Final = struct.Struct("@hhqqi4x")
 # Blocks of 32 KiB, each of 4,096 words, which are the pages of frames, and a hash table of as many bytes. In the first
 # block the header takes the place of 34 words.
 _BLOCK_BYTES: Final = 32768
@@ -192,7 +190,7 @@ class Checkpointer:
         For logs that commits do not sync. A failure is left to the checkpoint, which meets it, too.
         """
         with contextlib.suppress(OSError), open(f"{self.path}-wal", "rb", buffering=0) as log:
-            os.fdatasync(log.fileno())
+            kernel.sync_data(log.fileno())
 
     def run(self) -> None:
         """Copy into the file all frames that no reader still needs, and shorten a log that is too long."""
@@ -271,10 +269,6 @@ class Checkpointer:
         marks = _READ_MARKS.unpack(os.pread(self.shm_fd, _READ_MARKS.size, _READ_MARKS_AT))
         slots = sorted((mark, slot) for slot, mark in enumerate(marks) if mark != _UNUSED_MARK)
         for _, slot in slots:
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _READ_LOCKS_AT + slot, 1, 0)
-            kind, _whence, _start, _length, pid = _FLOCK.unpack(
-                fcntl.fcntl(self.shm_fd, fcntl.F_GETLK, asked)
-            )
-            if kind != fcntl.F_UNLCK:
+            if (pid := kernel.byte_holder(self.shm_fd, _READ_LOCKS_AT + slot)) is not None:
                 return f"process {pid}"
         return "this process"

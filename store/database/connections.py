@@ -24,7 +24,6 @@ import asyncio
 import logging
 import os
 import sqlite3
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
@@ -146,6 +145,7 @@ def connect(db_path: Path) -> sqlite3.Connection:
         check_same_thread=False,  # other threads read its counters
     )
     connection.execute("PRAGMA mmap_size = 0")  # a truncated file would be a SIGBUS, not an error
+    connection.execute("PRAGMA fullfsync = 1")  # only macOS knows the difference, see `kernel.sync`
     return connection
 
 
@@ -166,9 +166,6 @@ def prepare_writer(connection: sqlite3.Connection, durability: Durability) -> No
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability is Durability.FSYNC else 'NORMAL'}")
-    if sys.platform == "darwin":
-        connection.execute("PRAGMA fullfsync = 1")
-        connection.execute("PRAGMA checkpoint_fullfsync = 1")
 
 
 LOG = logging.getLogger(__name__)

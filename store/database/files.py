@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from eventproc.base import kernel
 from eventproc.base.clock import Clock
 from eventproc.store.model.errors import CorruptRecord, DiskFull, StoreMissing, StoreUnusable
 
@@ -49,6 +49,7 @@ OUR_FILES: Final = frozenset(
 REFUSED_TYPES: Final = frozenset(
     {
         "9p",
+        "afpfs",
         "afs",
         "beegfs",
         "ceph",
@@ -62,7 +63,7 @@ REFUSED_TYPES: Final = frozenset(
         "glusterfs",
     }
     | {"gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "smb2", "smb3", "smbfs"}
-    | {"vboxsf", "virtiofs", "vmhgfs", "wslfs"}
+    | {"macfuse", "osxfuse", "vboxsf", "virtiofs", "vmhgfs", "webdav", "wslfs"}
 )
 """File system types whose shared memory or locks do not reach every process. `fuse.*` is refused, too."""
 
@@ -82,14 +83,12 @@ _EMPTY: Final = "choose a new or empty directory"
 _OURS: Final = "say which directory is meant (at a shell, with -C DIR or EVENTPROC_DIR)"
 """What to do about a directory that is not ours: when creating a store, and when opening one."""
 
-_MOUNTS: Final = Path("/proc/self/mountinfo")
 
-
-def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> bool:
+def check_directory(path: Path, *, create: bool, mounts: kernel.Mounts | None = None) -> bool:
     """Return whether the directory must be initialised: it is empty, or an initialisation was interrupted.
 
     create: create a missing directory and its parents. This function changes nothing else.
-    mounts: text in the form of /proc/self/mountinfo (proc(5)), read instead of that file.
+    mounts: looked at instead of those of the machine.
     Raises StoreMissing if the directory is no store and `create` is False, StoreUnusable with the reason.
     """
     try:
@@ -142,13 +141,11 @@ def unusable(path: Path, why: OSError) -> StoreUnusable:
     return StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror or why}{remedy}")
 
 
-def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
+def _check_directory(path: Path, create: bool, mounts: kernel.Mounts | None) -> bool:
     if not path.exists() and not create:
         raise StoreMissing(path=str(path))
-    if mounts is None:
-        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
     # Checked before anything is created. A path whose end is missing resolves as far as it exists.
-    kind = type_of(path.resolve(), mounts)
+    kind = kernel.file_system_of(path.resolve(), kernel.mounts() if mounts is None else mounts)
     if kind in REFUSED_TYPES or kind.startswith("fuse."):
         reason = (
             f"is on a {kind} file system, where several processes cannot share a database; use a local disk"
@@ -195,28 +192,6 @@ def _check_database(path: Path) -> bool:
 
 def _not_writable(path: Path) -> str:
     return _READ_ONLY if os.statvfs(path).f_flag & os.ST_RDONLY else "is not writable for this user"
-
-
-def type_of(path: Path, mounts: str) -> str:
-    """Return the type of the file system that holds an absolute, resolved path, "" if `mounts` does not list it.
-
-    Source: proc(5), "36 35 98:0 /root /mount/point options optional... - type source options"; the
-    longest mount point wins; of equal ones the last, which hides the others.
-    """
-    found, found_depth = "", -1
-    for line in mounts.splitlines():
-        before, separator, after = line.partition(" - ")
-        fields = before.split(" ")
-        if not separator or len(fields) < 6:
-            continue
-        point = Path(_unescape(fields[4]))
-        if path.is_relative_to(point) and len(point.parts) >= found_depth:
-            found, found_depth = after.split(" ")[0], len(point.parts)
-    return found
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), text)
 
 
 BUSY_MS: Final = 1_000

@@ -34,12 +34,13 @@ import logging
 import os
 import sqlite3
 import struct
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Final, Self
 
 import attrs
 
+from eventproc.base import kernel
 from eventproc.base.clock import Clock, new_id
 from eventproc.store.database.files import DATABASE, RECORD_FILE, DirectoryWatch, primary_code
 from eventproc.store.database.locks import ProcessBound, close_private, mutex, open_private, when_forked
@@ -55,11 +56,6 @@ DEAD_MAN_SWITCH: Final = 128
 
 FILES: Final = ("", "-wal", "-shm")
 """Suffixes of the files of an open database in WAL mode."""
-
-_SUPPORTED: Final = hasattr(fcntl, "F_OFD_SETLK")
-
-# struct flock with 64-bit offsets, in the machine's own alignment: type, whence, start, length, pid (must be 0).
-_FLOCK: Final = struct.Struct("@hhqqi4x")
 
 
 @attrs.define
@@ -93,7 +89,7 @@ class FileGuard(ProcessBound):
         first. Raises FileNotFoundError if another program closed the database as its last user meanwhile, and
         BlockingIOError while another program holds it exclusively, perhaps to do so. 20 us.
         """
-        if not _SUPPORTED:
+        if not kernel.HAS_DESCRIPTION_LOCKS:
             return cls(None)
         with mutex:
             status = os.stat(db_path)
@@ -206,32 +202,28 @@ def _lock(held: _GuardDescriptors, shm: Path) -> bool:
     """Take both locks; return False if the kernel does not implement them (as in some sandboxes)."""
     try:
         # In this order: while the first lock is held no process removes -shm, so the opened one is the present one.
-        _request(held.database_fd, fcntl.F_RDLCK, SHARED_FIRST, SHARED_SIZE)
+        kernel.lock_bytes(held.database_fd, fcntl.F_RDLCK, SHARED_FIRST, SHARED_SIZE)
     except OSError as why:
         if why.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
             return False
         raise
     _follow_shm(held, shm)
     assert held.shm_fd is not None, "no -shm to lock"
-    _request(held.shm_fd, fcntl.F_RDLCK, DEAD_MAN_SWITCH, 1)
+    kernel.lock_bytes(held.shm_fd, fcntl.F_RDLCK, DEAD_MAN_SWITCH, 1)
     return True
 
 
 def _unlock(held: _GuardDescriptors) -> None:
-    _request(held.database_fd, fcntl.F_UNLCK, SHARED_FIRST, SHARED_SIZE)
+    kernel.lock_bytes(held.database_fd, fcntl.F_UNLCK, SHARED_FIRST, SHARED_SIZE)
     if held.shm_fd is not None:
-        _request(held.shm_fd, fcntl.F_UNLCK, DEAD_MAN_SWITCH, 1)
-
-
-def _request(descriptor: int, kind: int, start: int, length: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+        kernel.lock_bytes(held.shm_fd, fcntl.F_UNLCK, DEAD_MAN_SWITCH, 1)
 
 
 def _drop_unused() -> None:
     """Close the pairs without a handle, if this process has no other descriptor of the database open."""
     unused = [key for key, held in _registry.items() if held.handles == 0]
     if unused:
-        opened = _open_files()
+        opened = kernel.open_files()
         for key in unused:
             if opened.count(key) <= 1:
                 _drop(key)
@@ -242,16 +234,6 @@ def _drop(key: tuple[int, int]) -> None:
     if held.shm_fd is not None:
         close_private(held.shm_fd)
     close_private(held.database_fd)
-
-
-def _open_files() -> list[tuple[int, int]]:
-    """Return (device, inode) of every descriptor of this process. About 2 us each; Linux, as the locks are."""
-    found: list[tuple[int, int]] = []
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # the listing's own descriptor, and descriptors that other threads close
-            status = os.fstat(int(name))
-            found.append((status.st_dev, status.st_ino))
-    return found
 
 
 def _forget_registry() -> None:
@@ -347,7 +329,7 @@ class LogRecordFile:
         end = record.end
         self.write_end(record, end.frames, *end.salts, record.file_ns)
         if sync:
-            os.fsync(self._descriptor)
+            kernel.sync(self._descriptor)
 
     def write_end(self, record: LogRecord, frames: int, first: int, second: int, file_ns: int) -> None:
         """Replace the record by one with another end. 2 us. Raises OSError."""

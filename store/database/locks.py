@@ -32,6 +32,7 @@ from typing import Final
 import attrs
 
 from eventproc.base.clock import Clock
+from eventproc.base.kernel import lock_holders
 from eventproc.store.model.errors import DirectoryInUse, ForkedError
 
 mutex: Final = threading.RLock()
@@ -367,22 +368,6 @@ class TryLock(ProcessBound):
         """Release the lock and close its descriptor."""
         self.release()
         close_private(self._descriptor)
-
-
-def lock_holders(path: Path) -> tuple[int, ...]:
-    """Return the pids that hold an flock on `path`, ascending; empty where the kernel does not list them (not Linux).
-
-    Raises OSError if the list cannot be read now.
-    Source: /proc/locks, "1: FLOCK  ADVISORY  READ 4711 08:01:131 0 EOF"; waiting requests have an arrow. Compared by
-    inode only, because on btrfs the device there is not the one that stat reports.
-    """
-    inode = str(os.stat(path).st_ino)
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except (FileNotFoundError, PermissionError):
-        return ()
-    locks = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
-    return tuple(sorted({int(words[4]) for words in locks if words[5].rsplit(":", 1)[1] == inode}))
 
 
 def _open_lock(path: Path) -> int:

@@ -11,7 +11,6 @@ Source: architecture.md section 1; reference pitfalls.md S1.4, S1.8 and S1.9.
 from __future__ import annotations
 
 import logging
-import resource
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from eventproc.base.clock import Clock
+from eventproc.base.kernel import thread_waits
 from eventproc.store.database.checkpoint import Checkpointer, LogRoom
 from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch
 from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
@@ -189,7 +189,7 @@ class FileWriter(WriteQueue):
         The thread commits what may wait for another process or for the disk: the first commit of a log that begins
         again syncs its header.
         """
-        began, waits, batch = self._loop.time(), _thread_waits(), None
+        began, waits, batch = self._loop.time(), thread_waits(), None
         try:
             if (
                 len(self._queue) == 1
@@ -218,7 +218,7 @@ class FileWriter(WriteQueue):
         if now - began <= INLINE_MS_MAX / 1000:
             self._inline_pause_ms = INLINE_PAUSE_MS
             return
-        if _thread_waits() == waits:
+        if thread_waits() == waits:
             return
         self._inline_from = now + self._inline_pause_ms / 1000
         self._inline_pause_ms = min(2 * self._inline_pause_ms, INLINE_PAUSE_MS_MAX)
@@ -356,11 +356,6 @@ class FileWriter(WriteQueue):
             return None
         finally:
             self._lock.release()
-
-
-def _thread_waits() -> int:
-    """Return how often this thread gave up its core to wait. 1 us."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def _size_bytes(batch: CommitBatch) -> int:

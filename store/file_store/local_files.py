@@ -9,6 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from eventproc.base import kernel
 from eventproc.store.file_store.file_store import FileStore, UnfinishedFile
 
 if TYPE_CHECKING:
@@ -125,6 +126,6 @@ def sync_file(path: Path) -> None:
     """Make a file, or the entries of a folder, survive a loss of power. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        kernel.sync(descriptor)
     finally:
         os.close(descriptor)

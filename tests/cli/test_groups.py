@@ -257,7 +257,7 @@ def test_a_checkpoint_waits_for_a_reader_and_says_when_it_was_not_complete(
     found = billing("group", "checkpoint", GROUP, "live", "-o", "json").json()
     assert found["cuts"]["shop/orders"] == cut(billing)
     as_reader.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, as_reader.pid, os.WSTOPPED | os.WNOWAIT)
+    os.waitpid(as_reader.pid, os.WUNTRACED)
     line = billing("group", "checkpoint", GROUP, "slow", "--timeout", 0.05).refused(5)
     assert "checkpoint slow is not complete" in line
     as_reader.send_signal(signal.SIGCONT)
@@ -267,7 +267,7 @@ def test_a_checkpoint_waits_for_a_reader_and_says_when_it_was_not_complete(
 @pytest.mark.subprocess
 def test_a_reader_that_hangs_is_declared_offline(billing: Cli, as_reader: subprocess.Popen[bytes]) -> None:
     as_reader.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, as_reader.pid, os.WSTOPPED | os.WNOWAIT)
+    os.waitpid(as_reader.pid, os.WUNTRACED)
     assert "is online in process" in billing("read", "--group", GROUP, "--reader", "r1").refused(4)
     done = billing("group", "offline", GROUP, "r1")
     assert (done.code, done.err) == (0, f"r1 is offline in {GROUP}\n")

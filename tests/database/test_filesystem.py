@@ -5,17 +5,27 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from eventproc.store.database.files import check_directory, remove_created_on_error, type_of
+from eventproc.base.kernel import Mounts, file_system_of, parse_mount, parse_mountinfo
+from eventproc.store.database.files import check_directory, remove_created_on_error
 from eventproc.store.model.errors import StoreMissing, StoreUnusable
 from tests.support.child_process import run
 
+MAC: Final = """\
+/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)
+devfs on /dev (devfs, local, nobrowse)
+/dev/disk3s5 on /System/Volumes/Data (apfs, local, journaled, nobrowse, protect)
+map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
+//guest@nas/work on /Volumes/work on nas (smbfs, nodev, nosuid, mounted by ana)
+"""
 
-def mounts(kind: str, point: Path | str) -> str:
+
+def mounts(kind: str, point: Path | str) -> Mounts:
     escaped = str(point).replace("\\", "\\134").replace(" ", "\\040")
-    return (
+    return parse_mountinfo(
         "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
         f"40 22 0:40 / {escaped} rw,relatime shared:2 master:1 - {kind} source rw\n"
     )
@@ -51,12 +61,19 @@ def test_a_link_is_followed_to_the_file_system_behind_it(tmp_path: Path) -> None
 
 
 def test_the_longest_and_last_mount_point_holds_a_path() -> None:
-    table = mounts("tmpfs", "/a") + mounts("xfs", "/a/b") + mounts("nfs", "/a/b") + mounts("cifs", "/a/b c")
-    assert type_of(Path("/a/b/c"), table) == "nfs"
-    assert type_of(Path("/a/bb"), table) == "tmpfs"
-    assert type_of(Path("/a/b c/d"), table) == "cifs"
-    assert type_of(Path("/"), table) == "ext4"
-    assert type_of(Path("/a"), "nonsense\n") == ""
+    places = {"tmpfs": "/a", "xfs": "/a/b", "nfs": "/a/b", "cifs": "/a/b c"}
+    table = [each for kind, point in places.items() for each in mounts(kind, point)]
+    assert file_system_of(Path("/a/b/c"), table) == "nfs"
+    assert file_system_of(Path("/a/bb"), table) == "tmpfs"
+    assert file_system_of(Path("/a/b c/d"), table) == "cifs"
+    assert file_system_of(Path("/"), table) == "ext4"
+    assert file_system_of(Path("/a"), parse_mountinfo("nonsense\n")) == ""
+
+
+def test_the_mounts_that_macos_prints_are_read() -> None:
+    assert file_system_of(Path("/Users/ana/work"), parse_mount(MAC)) == "apfs"
+    assert file_system_of(Path("/Volumes/work on nas/shop"), parse_mount(MAC)) == "smbfs"
+    assert file_system_of(Path("/Users"), parse_mount("nonsense\n")) == ""
 
 
 def test_a_missing_directory_is_created_only_on_demand(tmp_path: Path) -> None:
@@ -223,4 +240,4 @@ def test_checking_a_database_opens_no_descriptor_of_it(
 
     monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr("builtins.open", refuse)
-    check_directory(tmp_path, create=False, mounts="")
+    check_directory(tmp_path, create=False, mounts=())

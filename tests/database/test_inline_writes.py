@@ -99,7 +99,7 @@ async def test_thread_commits_after_a_slow_commit_on_the_event_loop(
     here = threading.current_thread().name
     monkeypatch.setattr(writer_module, "INLINE_MS_MAX", -1)
     waits = iter(range(1_000))
-    monkeypatch.setattr(writer_module, "_thread_waits", lambda: next(waits))
+    monkeypatch.setattr(writer_module, "thread_waits", lambda: next(waits))
     assert await db.write(thread_name, brief=True) == here
     assert await db.write(thread_name, brief=True) != here
 

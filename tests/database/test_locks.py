@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from eventproc.base.clock import SystemClock
-from eventproc.store.database.locks import FormatLock, LockHolder, TryLock, WriteLock, lock_holders
+from eventproc.base.kernel import lock_holders
+from eventproc.store.database.locks import FormatLock, LockHolder, TryLock, WriteLock
 from eventproc.store.model.errors import DirectoryInUse
 from tests.support.child_process import ChildProcess
 

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Self
 
-from eventproc.store.database.locks import lock_holders
+from eventproc.base.kernel import lock_holders
 from eventproc.testing import CrashProcess
 from eventproc.testing.crash import PATIENCE_S, environment
 

@@ -26,6 +26,7 @@ from typing import Final, Protocol, TypeVar
 
 import anyio
 import attrs
+import psutil
 from anyio import to_thread
 
 from eventproc.testing.crash import PATIENCE_S, environment
@@ -98,8 +99,8 @@ class TortureProcess:
 
     def is_suspended(self) -> bool:
         """Return whether it is suspended, also by itself."""
-        with suppress(ChildProcessError):  # it has ended
-            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
         return False
 
     def suspend(self) -> None:
