@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser kafka-clients screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -27,7 +27,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/build/compiled
 endif
 
 help:
-	sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install into .venv/ what uv.lock lists
 	$(PYTHON) -m tools.setup
@@ -59,6 +59,9 @@ test: setup ## every test, with half of the seeds, in WORKERS=2 processes; ARGS=
 test-fast: WORKERS = 3
 test-fast: setup ## no other processes, no Spark, a fifth of the seeds, one event loop each; ARGS="-k name" to choose
 	$(PYTEST) --hunt 0.2 --one-form -m "not (subprocess or torture or spark or packaging)" $(ARGS)
+
+test-without-linux: export PYTHONPATH = $(CURDIR)/tests/without_linux
+test-without-linux: test-fast ## the same, without the calls that only Linux has: what of the product macOS would run
 
 hunt: setup ## a hundred times the seeds and examples of `make test`; ARGS="--hunt 1000" for longer
 	$(PYTEST) --hunt 50 $(ARGS)

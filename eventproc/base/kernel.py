@@ -174,9 +174,9 @@ def lock_holders(path: Path) -> tuple[int, ...]:
 
 
 def open_files() -> list[tuple[int, int]]:
-    """Return (device, inode) of every descriptor of this process. About 2 us each."""
+    """Return (device, inode) of every descriptor of this process. Needs HAS_DESCRIPTION_LOCKS. About 2 us each."""
     found: list[tuple[int, int]] = []
-    for name in os.listdir("/proc/self/fd" if LINUX else "/dev/fd"):
+    for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the listing's own descriptor, and descriptors that other threads close
             status = os.fstat(int(name))
             found.append((status.st_dev, status.st_ino))
