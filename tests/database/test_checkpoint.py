@@ -55,12 +55,14 @@ async def test_small_commits_do_not_checkpoint(world: World) -> None:
     assert CHECKPOINT not in world.faults.reached
 
 
+@pytest.mark.linux
 async def test_the_log_is_copied_in_time_and_used_again(world: World) -> None:
     await write_pages(world, 100)
     assert 5 < world.faults.reached.count(CHECKPOINT) < 60
     assert log_pages(world) < 3 * 32
 
 
+@pytest.mark.linux
 async def test_commits_that_rewrite_few_pages_are_checkpointed_by_the_length_of_the_log(world: World) -> None:
     checkpointer_of(world).log_bytes = 64 * PAGE_BYTES
     for number in range(150):
@@ -163,6 +165,7 @@ async def test_a_failed_checkpoint_is_logged_and_tried_again(
     assert world.faults.reached.count(CHECKPOINT) > 1
 
 
+@pytest.mark.linux
 async def test_a_death_at_a_checkpoint_loses_nothing_acknowledged(world: World) -> None:
     world.faults.fail_at(CHECKPOINT)
     await world.db.write(insert(LARGE * 20))

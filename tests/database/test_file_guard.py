@@ -136,6 +136,7 @@ def test_commits_survive_other_openers_and_closers_of_the_database(
         assert "db-wal was removed" in alarm or "db-wal was replaced" in alarm
 
 
+@pytest.mark.linux
 def test_the_guard_locks_the_bytes_that_a_last_closer_needs(path: Path) -> None:
     with connected(path):
         held = FileGuard.hold(path)
@@ -167,6 +168,7 @@ def test_the_guard_disturbs_no_one(path: Path) -> None:
     held.release()
 
 
+@pytest.mark.linux
 def test_a_second_handle_shares_the_descriptors_and_may_outlive_the_first(path: Path) -> None:
     with connected(path):
         first = FileGuard.hold(path)
@@ -180,6 +182,7 @@ def test_a_second_handle_shares_the_descriptors_and_may_outlive_the_first(path: 
         assert not ofd_locks(path)
 
 
+@pytest.mark.linux
 def test_release_keeps_the_locks_of_a_foreign_connection(path: Path) -> None:
     def posix_locks() -> int:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -199,6 +202,7 @@ def test_release_keeps_the_locks_of_a_foreign_connection(path: Path) -> None:
     assert descriptors_of(path) == 0
 
 
+@pytest.mark.linux
 def test_kept_descriptors_switch_to_the_next_shm(path: Path) -> None:
     with connected(path):
         held = FileGuard.hold(path)
@@ -220,6 +224,7 @@ def test_kept_descriptors_switch_to_the_next_shm(path: Path) -> None:
     assert descriptors_of(path) == 0
 
 
+@pytest.mark.linux
 def test_a_failed_hold_leaves_no_share_behind(path: Path) -> None:
     with connected(path):
         Path(f"{path}-shm").rename(f"{path}-away")

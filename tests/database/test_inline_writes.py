@@ -40,6 +40,7 @@ def thread_name(tx: Tx) -> str:
     return threading.current_thread().name
 
 
+@pytest.mark.linux
 async def test_lone_brief_write_runs_on_the_event_loop(db: Database) -> None:
     here = threading.current_thread().name
     assert await db.write(thread_name, brief=True) == here
@@ -93,6 +94,7 @@ async def test_effects_of_a_brief_write_run_before_its_caller_continues(db: Data
         assert seen == ["effect"]
 
 
+@pytest.mark.linux
 async def test_thread_commits_after_a_slow_commit_on_the_event_loop(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +130,7 @@ async def test_thread_commits_while_another_process_may_hold_the_lock(directory:
         assert ran_on != [here]
 
 
+@pytest.mark.linux
 async def test_commits_of_the_event_loop_are_recorded_and_found_by_new_instances(
     directory: Path, db: Database
 ) -> None:

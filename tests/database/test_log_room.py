@@ -43,6 +43,7 @@ async def grown(directory: Path, durability: Durability = Durability.FSYNC) -> A
         yield World(db, Failing())
 
 
+@pytest.mark.linux
 async def test_a_log_of_synced_commits_gets_zeros_behind_its_end(directory: Path) -> None:
     async with grown(directory) as world:
         behind = log_of(world).read_bytes()[end_of(world) :]
@@ -50,6 +51,7 @@ async def test_a_log_of_synced_commits_gets_zeros_behind_its_end(directory: Path
         assert not any(behind)
 
 
+@pytest.mark.linux
 async def test_commits_into_the_room_leave_the_length_of_the_file(directory: Path) -> None:
     async with grown(directory) as world:
         before = log_of(world).stat().st_size
@@ -57,6 +59,7 @@ async def test_commits_into_the_room_leave_the_length_of_the_file(directory: Pat
         assert log_of(world).stat().st_size == before
 
 
+@pytest.mark.linux
 async def test_a_copy_with_zeros_behind_the_last_commit_has_all_commits(
     directory: Path, tmp_path: Path
 ) -> None:
@@ -70,6 +73,7 @@ async def test_a_copy_with_zeros_behind_the_last_commit_has_all_commits(
         assert await again.names() == ["after", LARGE]
 
 
+@pytest.mark.linux
 async def test_a_log_without_synced_commits_gets_no_zeros(directory: Path) -> None:
     async with grown(directory, Durability.OS) as world:
         assert log_of(world).stat().st_size == end_of(world)

@@ -72,6 +72,7 @@ def kill_writer(directory: Path, point: str = "") -> None:
         writer.kill()
 
 
+@pytest.mark.linux
 async def test_the_file_alone_is_complete_after_the_last_process_left(
     directory: Path, tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ async def test_a_death_in_the_last_close_loses_nothing(directory: Path, tmp_path
     assert await rows_of_copy(directory, tmp_path / "late") == list("abcdefgh")
 
 
+@pytest.mark.linux
 async def test_a_simulated_death_leaves_the_log_as_a_real_one_does(directory: Path) -> None:
     deaths = Deaths()
 
@@ -266,6 +268,7 @@ async def test_a_file_that_was_cut_is_refused(directory: Path) -> None:
         await rows(directory)
 
 
+@pytest.mark.linux
 async def test_the_record_follows_the_log_through_checkpoints(directory: Path) -> None:
     async with open_world("file", directory) as world:
         frames = []
@@ -376,6 +379,7 @@ async def test_a_log_that_another_program_began_again_opens(directory: Path, tmp
     assert await rows(copy) == ["a"]
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("lost", [False, True])
 async def test_a_log_cut_by_another_program_is_known_in_the_same_step_of_file_times(
     directory: Path, tmp_path: Path, lost: bool
@@ -399,6 +403,7 @@ async def test_a_log_cut_by_another_program_is_known_in_the_same_step_of_file_ti
         assert await rows(copy) == ["a"]
 
 
+@pytest.mark.linux
 async def test_a_log_lost_after_a_checkpoint_is_missed_in_the_same_step_of_file_times(
     directory: Path, tmp_path: Path
 ) -> None:
