@@ -30,6 +30,9 @@ if sys.platform not in ("linux", "darwin"):
 
 LINUX: Final = sys.platform == "linux"
 
+FOLDS_CASE: Final = not LINUX
+"""Whether a disk takes names that differ by upper and lower case only for the same one, as those of Macs do."""
+
 Mounts: TypeAlias = Iterable[tuple[Path, str]]
 """Mount points, each with the type of its file system. A later one hides an earlier one at the same place."""
 

@@ -40,6 +40,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from eventproc.base import kernel
 from eventproc.base.clock import Clock, new_id
 from eventproc.store.chunks.index import ABANDONED_MS
 from eventproc.store.database import Database, Durability, Tx
@@ -452,6 +453,11 @@ class StoreTables:
 
     def _created(self, name: str, schema: Schema, by: TablePartitioning) -> Transaction:
         place = self._place
+        if kernel.FOLDS_CASE and self.files.is_local:
+            for other in {path.partition("/")[0] for path in self.files.paths()} - {name}:
+                if other.lower() == name.lower():
+                    reason = f"on this disk its folder is that of {other}; choose a name that differs by more than case"
+                    raise invalid_argument("table", name, reason)
         transform = TRANSFORMS.get(by)
         time = schema.find_field(TIME).field_id
         fields = [] if transform is None else [PartitionField(time, 1000, transform, partition_name(by))]

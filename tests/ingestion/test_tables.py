@@ -18,7 +18,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import eventproc
-from eventproc.errors import NotSupported, TableChanged
+from eventproc.base import kernel
+from eventproc.errors import InvalidArgument, NotSupported, TableChanged
 from eventproc.runtime import Eventproc
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.model.ingestion import TIME, TableFile, TablePartitioning
@@ -99,6 +100,16 @@ async def test_other_engines_read_the_rows_that_are_published(
         load_extensions(connection)
         found = connection.execute(f"SELECT count(*), max(epoch_ms(__time)) FROM iceberg_scan('{metadata}')")
         assert found.fetchone() == (wanted, 29 * HOUR_MS + 29)
+
+
+async def test_a_table_is_refused_if_the_disk_gives_it_the_folder_of_another(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish_rows(ep.db, 0)
+    monkeypatch.setattr(kernel, "FOLDS_CASE", True)
+    with pytest.raises(InvalidArgument, match="on this disk its folder is that of clicks"):
+        await publish_rows(ep.db, 0, table="Clicks")
+    assert [each.name for each in await ep.tables()] == ["clicks"]
 
 
 @pytest.mark.subprocess

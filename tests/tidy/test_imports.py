@@ -37,6 +37,15 @@ def test_what_is_confined_to_a_place_is_imported_there_only(module: str) -> None
     ] == []
 
 
+def test_one_module_reads_the_files_that_only_linux_has() -> None:
+    assert {
+        name_of(path)
+        for path in files(*SHIPPED, suffix=".py")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Constant) and str(node.value).startswith(("/proc/", "/dev/shm"))
+    } == {"eventproc/base/kernel.py"}
+
+
 def test_nothing_below_the_command_line_imports_the_package_s_front_door() -> None:
     """`eventproc/__init__.py` imports every layer: a layer that imported it back would make a circle."""
     assert [
