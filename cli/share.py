@@ -49,7 +49,7 @@ SEGMENT_COLUMNS: Final = (
 TABLES: Final = {"consumers": ("consumer", "pid", "events"), "segments": SEGMENT_COLUMNS}
 """The tables of `describe`: the field of each, and its columns."""
 
-RESET_COLUMNS: Final = ("stream", "events_before", "events_after")
+RESET_COLUMNS: Final = ("stream", "cut_after", "events_before", "events_after")
 
 
 share_options: Final = choice_options(

@@ -56,19 +56,26 @@ def start_positions_of(
     kind: GroupKind = READERS,
 ) -> list[StartPosition]:
     """Return where a group of this kind starts in each of the streams. Raises what `ensure_group` raises."""
-    check_start(start, names)
+    cuts = start_cuts(tx, names, start)
     ends = _by_stream(until, "end", names)
-    by_stream = _by_stream(start, "start", names) if isinstance(start, (StreamCut, Mapping)) else {}
-    end = "head" if isinstance(start, (StreamCut, Mapping)) else start
     found = []
-    for name in names:
+    for name, cut in cuts.items():
         stream = get_stream(tx, name).value
-        cut = by_stream.get(name) or cut_at_position(tx, stream, end)
         if kind == SHARE:
             found.append(_share_position(tx, stream, cut, name in added))
         else:
             found.append(_start_position(tx, stream, cut, ends.get(name), name in added))
     return found
+
+
+def start_cuts(tx: Tx, names: Sequence[str], start: GroupStart) -> dict[str, StreamCut]:
+    """Return the cut of each of the streams at which a group starts. Raises NotFound, InvalidArgument."""
+    check_start(start, names)
+    by_stream = _by_stream(start, "start", names) if isinstance(start, (StreamCut, Mapping)) else {}
+    end = "head" if isinstance(start, (StreamCut, Mapping)) else start
+    return {
+        name: by_stream.get(name) or cut_at_position(tx, get_stream(tx, name).value, end) for name in names
+    }
 
 
 def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, StreamCut]:

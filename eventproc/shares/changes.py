@@ -8,8 +8,7 @@ import attrs
 
 from eventproc.groups import GroupStart, ShareUpdate, describe_share_group, ensure_group, stream_names
 from eventproc.groups.changes import check_changes
-from eventproc.groups.start_positions import start_positions_of
-from eventproc.groups.updates import StartPosition
+from eventproc.groups.start_positions import start_cuts, start_positions_of
 from eventproc.processors.dead_letters.operations import verify_letter_stream
 from eventproc.shares.delivery import end_dead_locks
 from eventproc.store.catalog import find_stream, unfinished_part
@@ -29,6 +28,7 @@ from eventproc.store.groups import (
     replace_share,
     start_share_group,
 )
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
 
@@ -103,12 +103,13 @@ def _held_by(tx: Tx, name: str, consumer: str) -> int:
 class ShareResetPreview:
     """A stream of a share group before and after a reset: how many events are not finished.
 
-    events_before: None for a stream that the group does not consume now.
+    cut_after: where the reset leads. events_before: None for a stream that the group does not consume now.
     """
 
     __repr__ = short_repr_of_fields
 
     stream: str
+    cut_after: StreamCut
     events_before: int | None
     events_after: int
 
@@ -129,12 +130,15 @@ def reset_share_group(
     Raises NotFound, InvalidArgument, InvalidCut, Truncated.
     """
     record = get_group(tx, name, share=True)
-    starts = _starts_after_reset(tx, record, start, streams)
+    cuts = start_cuts(tx, _names_after_reset(tx, record, streams), start)
+    added = [each.name for each in record.streams if each.added]
+    starts = start_positions_of(tx, list(cuts), cuts, added=added, kind=SHARE)
     known = {each.stream_id for each in record.streams}
     now = describe_share_group(tx, name).segments
     previews = [
         ShareResetPreview(
             each.stream.name,
+            cuts[each.stream.name],
             sum(part.events for part in now if part.stream_id == each.stream.stream_id)
             if each.stream.stream_id in known
             else None,
@@ -157,12 +161,9 @@ def reset_share_group(
     return previews
 
 
-def _starts_after_reset(
-    tx: Tx, record: GroupRecord, start: GroupStart, streams: Sequence[str] | None
-) -> list[StartPosition]:
+def _names_after_reset(tx: Tx, record: GroupRecord, streams: Sequence[str] | None) -> list[str]:
     chosen = [each.name for each in record.streams if not each.added]
     present = [each for each in chosen if find_stream(tx, each) is not None]
-    names = (present or chosen) if streams is None else stream_names(streams)
+    names = (present or chosen) if streams is None else list(stream_names(streams))
     added = [each.name for each in record.streams if each.added]
-    kept = [each for each in added if each not in names and find_stream(tx, each) is not None]
-    return start_positions_of(tx, [*names, *kept], start, added=added, kind=SHARE)
+    return [*names, *(each for each in added if each not in names and find_stream(tx, each) is not None)]

@@ -266,6 +266,38 @@ def test_reset_goes_where_its_dry_run_said(visit: PageVisit, store: Path) -> Non
         assert group.describe().events == 1, "what came after the dry run is read"
 
 
+def test_reset_of_a_share_group_goes_where_its_dry_run_said(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        stream = ep.create_stream("shop/shared")
+        share = ep.create_share_group("shop/sharing", [stream])
+        with stream.writer() as writer:
+            writer.write(b"one")
+        visit.go("shares/shop/sharing")
+        visit.act("Reset share")
+        visit.page.get_by_label("start").fill("tail")
+        visit.preview()
+        with stream.writer() as writer:
+            writer.write(b"two")
+        visit.confirm("Reset share")
+        assert share.describe().events == 1, "what came after the dry run is consumed"
+
+
+def test_reset_of_partitions_goes_where_its_dry_run_said(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        topic = ep.create_topic("shop/polled", partitions=2)
+        group = ep.create_group("shop/polls", [topic])
+        with topic.producer() as producer:
+            producer.write(b"one", partition=1)
+        visit.go("groups/shop/polls")
+        visit.act("Reset partitions")
+        visit.page.get_by_label("start").fill("tail")
+        visit.preview()
+        with topic.producer() as producer:
+            producer.write(b"two", partition=1)
+        visit.confirm("Reset partitions")
+        assert [each.events for each in group.partitions()] == [0, 1], "what came after the dry run is read"
+
+
 def test_picture_follows_while_the_stream_scales(visit: PageVisit, store: Path) -> None:
     with eventproc.open_blocking(store) as ep:
         stream = ep.create_stream("shop/scaled")

@@ -92,6 +92,7 @@ REST: Mapping[str, Row] = {
     "describe_delayed": READS,
     "cancel_delayed": UPDATES,
     "move_delayed": UPDATES,
+    "commit_partitions": UPDATES,
     "reset_partitions": UPDATES,
     "list_tasks": READS_SERVER,
     "describe_task": READS_SERVER,

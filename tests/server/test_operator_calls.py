@@ -64,6 +64,22 @@ async def test_the_number_of_a_partition_is_reset_as_in_python(rest: RestInMemor
         assert (await rest.call("POST", path, wrong)).status == 400
 
 
+async def test_numbers_of_partitions_are_committed_as_in_python(rest: RestInMemory, ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/topic", partitions=2)
+    async with topic.producer() as producer:
+        await producer.write(b"0", partition=1)
+    await ep.create_group("s/c", ["s/topic"])
+    path = f"{OWN}/groups/s/c/partitions/commit"
+    numbers = [{"stream": "s/topic", "partition": each, "number": each} for each in (0, 1)]
+    committed = await rest.ok("POST", path, {"numbers": numbers})
+    assert [(each["partition"], each["committed"], each["events"]) for each in committed] == [
+        (0, 0, 0),
+        (1, 1, 0),
+    ]
+    for wrong in ({}, {"numbers": []}, {"numbers": [{**numbers[0], "number": 2}]}):
+        assert (await rest.call("POST", path, wrong)).status == 400
+
+
 async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMemory) -> None:
     body = {"name": "q", "streams": ["s/t"], "start": ["head"], "deliveries_max": 2}
     made = await rest.ok("POST", f"{OWN}/shares/s", body)

@@ -68,10 +68,24 @@ def _partitions(_: RestCall, __: Group, texts: Sequence[str]) -> list[TopicParti
     return list(map(parse_partition, texts))
 
 
+@attrs.frozen
+class PartitionNumber:
+    """A partition, and the number of the next event to read in it."""
+
+    stream: str
+    partition: Annotated[int, Limits(0)]
+    number: Annotated[int, Limits(0)]
+
+
+def _numbers(_: RestCall, __: Group, numbers: Sequence[PartitionNumber]) -> dict[TopicPartition, int]:
+    return {TopicPartition(each.stream, each.partition): each.number for each in numbers}
+
+
 NewStart: TypeAlias = Annotated[tuple[Position, ...], Text(1, STREAMS_MAX, START, read=_start)]
 Partitions: TypeAlias = Annotated[
     tuple[str, ...] | None, Text(1, STREAMS_MAX, "As scope/topic:number; null: all.", read=_partitions)
 ]
+Numbers: TypeAlias = Annotated[tuple[PartitionNumber, ...], Text(1, IDS_MAX, read=_numbers)]
 
 GROUP: Final = seen(Eventproc.group, streams_of_group)
 STATE: Final = seen(Eventproc.state, lambda tx, name: [find_state(tx, name).stream])

@@ -254,6 +254,11 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         start=At,
         partitions=groups.Partitions,
     ),
+    _group(
+        *("POST", "/partitions/commit", Group.commit, "commit_partitions"),
+        numbers=groups.Numbers,
+        then=Group.partitions,
+    ),
     _state("GET", "", groups.list_states),
     _state("GET", "/size", KeyStates.describe, "measure_states"),
     _state("GET", "/value", groups.describe_key_state),

@@ -81,6 +81,7 @@ async function fillIn(api, operation, given, shown) {
 
 // What a dry run says beyond what was asked.
 function lossesOf(found) {
+  if (Array.isArray(found)) return { result: found };
   return Object.fromEntries(Object.entries(found).filter(([name]) => !["dry_run", "would", "target"].includes(name)));
 }
 
@@ -123,13 +124,18 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
   async function send(dryRun) {
     setState((before) => ({ ...before, busy: true, problem: null }));
     try {
-      const path = filled(operation.template, { ...given, ...valuesOf(fields.path) });
+      let path = filled(operation.template, { ...given, ...valuesOf(fields.path) });
       const query = valuesOf(fields.query);
       let body = operation.requestBody ? valuesOf(fields.body) : undefined;
       if (dryRun && hasBodyDryRun) body = { ...body, dry_run: true };
       else if (dryRun) query.dry_run = true;
-      else if (state.found?.cut && body?.cut) body = { ...body, cut: state.found.cut }; // what was confirmed, also if the stream has grown
+      // What was confirmed, also if streams have grown since then.
+      else if (state.found?.cut && body?.cut) body = { ...body, cut: state.found.cut };
       else if (state.found?.[0]?.cut_after && body?.start) body = { ...body, start: state.found.map((each) => each.cut_after) };
+      else if (operation.operationId === "resetPartitions" && state.found.length > 0) {
+        path = filled(operation.template.replace(/reset$/, "commit"), given);
+        body = { numbers: state.found.map(({ stream, partition, number }) => ({ stream, partition, number })) };
+      }
       const answered = await answer(withQuery(path, query), { method: operation.method, body });
       setState({ step: dryRun ? "preview" : "done", ...answered });
       if (!dryRun) done();
