@@ -631,12 +631,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 module=_KAFKA,
             ),
             _served(
-                *(
-                    "kafka_small_batches",
-                    ("small", "small_floor"),
-                    (500_000, 100_000),
-                    180_000,
-                ),
+                *("kafka_small_batches", ("small", "small_floor"), (500_000, 100_000), 180_000),
                 module=_KAFKA,
             ),
             Case(
@@ -650,6 +645,15 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=1,
                 kind=Bar.VALUE_MAX,
             ),
+            *[
+                _served(
+                    *(f"page_{name}", (name, "unseen"), (120_000, 0), 2),
+                    unit="% of a core",
+                    kind=Bar.VALUE_MAX,
+                    module="benchmarks.page",
+                )
+                for name in ("overview", "streams")
+            ],
             Case(
                 name="policies",
                 unit="% of a core",

@@ -17,7 +17,7 @@ from eventproc.store.groups import OWNED, SHARE, GroupKind, GroupRecord
 from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.requests import pending_requests
-from eventproc.store.segments import write_rate
+from eventproc.store.segments import write_rate, written_streams
 from eventproc.store.transactions import count_open
 from eventproc.streams.description import StreamInfo
 
@@ -79,11 +79,15 @@ class Overview:
 def overview_of(tx: Tx, readable: NameFilter | None = None) -> Overview:
     """Return the overview, of what a reader may know. readable: which names that are; None: all.
 
-    Cost: a look-up for each segment of all these streams, a few more for those that are shown, and those of `backlogs`.
+    Cost: a look-up for each stream, one for each segment of the store, a few more for the streams that are written or
+    shown, and those of `backlogs`.
     """
     streams = list_streams(tx, page=ListPage(readable=readable))
-    rates = {each.stream_id: write_rate(tx, each.stream_id) for each in streams}
-    busiest = sorted(streams, key=lambda each: -rates[each.stream_id])[:SHOWN]
+    written = written_streams(tx)
+    rates = {
+        each: write_rate(tx, each) for each in (stream.stream_id for stream in streams) if each in written
+    }
+    busiest = sorted(streams, key=lambda each: -rates.get(each.stream_id, 0))[:SHOWN]
     groups = backlogs(tx, readable)
     return Overview(
         streams_count=len(streams),

@@ -65,6 +65,7 @@ from eventproc.store.segments.rates import (
     SegmentRate as SegmentRate,
     segment_rates as segment_rates,
     write_rate as write_rate,
+    written_streams as written_streams,
 )
 from eventproc.store.segments.read import (
     READ_BYTES_MAX as READ_BYTES_MAX,

@@ -35,6 +35,12 @@ _ENDS: Final = """
 """The last column is when the last truncated event was appended, or later: the reaper notes the time of the tail, when
 it frees the extents before the head."""
 
+_WRITTEN: Final = """
+    SELECT DISTINCT s.stream_id FROM segment s WHERE (
+        SELECT e.last_time FROM extent e WHERE e.stream_id = s.stream_id AND e.segment = s.segment
+        ORDER BY e.start DESC LIMIT 1) >= ?
+"""
+
 
 @attrs.frozen
 class SegmentRate:
@@ -90,3 +96,11 @@ def write_rate(tx: Tx, stream_id: int) -> float:
     return sum(
         segment_rates(tx, stream_id, segment, (RATE_MS,))[0].events for segment in segment_ids(tx, stream_id)
     )
+
+
+def written_streams(tx: Tx) -> set[int]:
+    """Return the ids of the streams that were written in the last minute: `write_rate` of others is 0.
+
+    Cost: one query, with a look-up for each segment of the store.
+    """
+    return {stream_id for (stream_id,) in tx.execute(_WRITTEN, (tx.now_ms - RATE_MS,))}
