@@ -65,8 +65,11 @@ def test_states_are_shown_with_their_values_and_dropped_one_by_one(visit: PageVi
         before = len(states.list())
         visit.go("groups/shop/billing/state")
         expect(visit.page.locator("main table")).to_contain_text('{"total":3}')
+        visit.page.get_by_role("link", name="c1", exact=True).click()
+        expect(visit.page.locator("h1")).to_have_text("c1")
+        expect(visit.page.locator(".leaf")).to_have_text("total: 3")
         visit.act("Drop key state")
-        visit.page.get_by_label("key (required)").fill("c1")
+        expect(visit.page.get_by_label("key (required)")).to_have_value("c1")
         visit.press("Continue")
         visit.confirm("Drop key state")
         assert (len(states.list()), states.get("c1")) == (before - 1, None)
@@ -129,7 +132,27 @@ def test_hostile_and_large_payloads_are_shown_as_what_they_are(visit: PageVisit)
     odd = visit.page.locator("table.events tbody tr", has_text="odd")
     odd.get_by_role("button").click()
     expect(visit.page.locator("dl")).to_contain_text(["no base64"])
+    expect(visit.page.locator(".leaf")).to_have_text("id: 12345678901234567890")
+    visit.page.get_by_role("button", name="text").click()
     expect(visit.page.locator("pre").filter(has_text=EXACT.decode())).to_be_visible()
+
+
+def test_payloads_are_shown_in_the_form_that_they_have_or_that_is_chosen(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep, ep.create_stream("shop/forms").writer() as writer:
+        for payload in (b'[{"a": 1}]', "Grüße".encode(), b"\x00\x00\x00\x07", "ü".encode() * 500):
+            writer.write(payload, key="k")
+    visit.go("streams/shop/forms/events?start=head")
+    excerpts = visit.page.locator("td.excerpt")
+    expect(excerpts).to_have_text(['[{"a": 1}]', "Grüße", "00 00 00 07", "ü" * 150])
+    for number in range(4):
+        visit.page.get_by_role("button", name=f"Event {number} of").click()
+    chosen = visit.page.locator(".forms [aria-pressed=true]")
+    expect(chosen).to_have_text(["tree", "text", "hex", "text"])
+    visit.page.get_by_label("payloads as").select_option("hex")
+    expect(chosen).to_have_text(["hex"] * 4)
+    expect(excerpts.nth(1)).to_have_text("47 72 c3 bc c3 9f 65")
+    visit.page.get_by_label("payloads as").select_option("tree")
+    expect(chosen).to_have_text(["tree", "text", "hex", "text"])
 
 
 @pytest.mark.parametrize("place", ["streams/%E0%A4%A/x", "streams/100%/x", "streams/../overview", "changes"])

@@ -21,13 +21,13 @@ function newest(rows) {
   return rows.slice(Math.max(first, 0));
 }
 
-function Event({ event }) {
+function Event({ event, form }) {
   const [isOpen, setOpen] = useState(false);
   const { payload, ...rest } = event;
   return html`<tr><td><button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)} aria-label=${`Event ${event.number} of segment ${event.segment}`}>${isOpen ? "▾" : "▸"}</button></td>
       <td>${event.segment}</td><td class="number">${number(event.number)}</td><td><time>${time(event.timestamp)}</time></td>
-      <td><bdi>${event.key === null ? "" : event.key.slice(0, 80)}</bdi></td><td class="excerpt"><bdi>${excerpt(payload)}</bdi></td></tr>
-    ${isOpen && html`<tr><td colspan="6"><${Fields} value=${rest} /><${Payload} base64=${payload} /></td></tr>`}`;
+      <td><bdi>${event.key === null ? "" : event.key.slice(0, 80)}</bdi></td><td class="excerpt"><bdi>${excerpt(payload, form)}</bdi></td></tr>
+    ${isOpen && html`<tr><td colspan="6"><${Fields} value=${rest} /><${Payload} key=${form} base64=${payload} wanted=${form} /></td></tr>`}`;
 }
 
 export function Events({ path, place, query, refused }) {
@@ -36,6 +36,7 @@ export function Events({ path, place, query, refused }) {
   const [atEnd, setAtEnd] = useState(false);
   const [problem, setProblem] = useState(null);
   const [isFollowing, setFollowing] = useState(false);
+  const [form, setForm] = useState(""); // of payloads; "": the one that each of them has
   const asking = useRef(null); // the call whose answer is waited for; that to an earlier question is late
   const start = query.start ?? "last";
 
@@ -75,11 +76,12 @@ export function Events({ path, place, query, refused }) {
       <div><label for="key">key</label><input key=${query.key} id="key" name="key" defaultValue=${query.key ?? ""} /></div>
       <div><label for="segment">segment</label><input key=${query.segment} id="segment" name="segment" defaultValue=${query.segment ?? ""} /></div>
       <button>Show</button>
+      <div><label for="form">payloads as</label><select id="form" onChange=${(each) => setForm(each.target.value)}><option value="">they are</option>${["tree", "text", "hex"].map((each) => html`<option key=${each} value=${each} selected=${each === form}>${each}</option>`)}</select></div>
     </form>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="events">
       <thead><tr><th scope="col">open</th><th scope="col">segment</th><th scope="col" class="number">number</th><th scope="col">appended</th><th scope="col">key</th><th scope="col">payload</th></tr></thead>
-      <tbody>${rows.map((event) => html`<${Event} key=${`${event.segment}/${event.number}`} event=${event} />`)}</tbody></table></div>
+      <tbody>${rows.map((event) => html`<${Event} key=${`${event.segment}/${event.number}`} event=${event} form=${form} />`)}</tbody></table></div>
     <p class="buttons"><span role="status">${number(rows.length)} events${atEnd ? ", up to the end" : ""}</span>
       <button type="button" disabled=${next === null} onClick=${() => ask(next, false)}>Newer</button>
       <button type="button" aria-pressed=${isFollowing} onClick=${() => setFollowing(!isFollowing)}>Follow</button></p>`;

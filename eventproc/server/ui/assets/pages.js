@@ -56,11 +56,16 @@ function Errors({ rows }) {
   return html`<p>${[...counts].sort((one, other) => other[1] - one[1]).map(([type, count]) => html`<span class="key" key=${type}><bdi>${type ?? "no error"}</bdi> ${number(count)}</span>`)}</p>`;
 }
 
-// The page of a processor shows its group's fields beside its own. That of a state has the name of a class, and no payload.
+// The page of a processor shows its group's fields beside its own. That of states has the name of a class, and no
+// payload; that of a key's state has one.
 function whole(found, id) {
   if (id === "measureStates") {
     const { payload, ...rest } = found;
     return { ...rest, "class of values": payload };
+  }
+  if (id === "describeKeyState") {
+    const { value, ...rest } = found;
+    return { ...rest, payload: value };
   }
   if (id !== "describeProcessor") return found;
   const { group, ...own } = found;
@@ -142,6 +147,7 @@ function List({ api, operation, given, place, query, found }) {
   const entry = entryOf(api, operation);
   const own = entry?.names.slice(operation.names.length) ?? [];
   function link(row) {
+    if (operation.operationId === "listStates") return withQuery(`#/${place}/value`, { key: row.key });
     const name = entry && named(row);
     if (!name) return null;
     const parts = own.length === SPLIT ? String(name).split("/") : [name];
@@ -183,7 +189,8 @@ export function Page({ api, path, place, label, query, operation, given, turn, r
   const may = usePermissions(given);
   const isEntry = operation.template.endsWith("}");
   const isNamed = isEntry && operation.names.length === SPLIT && given.scope;
-  const title = label ?? (isNamed ? operation.names.map((each) => given[each]).join("/") : isEntry ? given[operation.names.at(-1)] : place.split("/").pop().replace(/-/g, " "));
+  const isState = operation.operationId === "describeKeyState";
+  const title = label ?? (isState ? query.key : isNamed ? operation.names.map((each) => given[each]).join("/") : isEntry ? given[operation.names.at(-1)] : place.split("/").pop().replace(/-/g, " "));
   const rows = found && !isEvents && !isPicture ? rowsOf(found) : null;
   const views = viewsOf(api, operation).sort((one, other) => FIRST.indexOf(other.operationId) - FIRST.indexOf(one.operationId));
   const letters = operation.operationId === "describeDeadLetter";
@@ -192,7 +199,7 @@ export function Page({ api, path, place, label, query, operation, given, turn, r
     : place.startsWith("shares/") && given.group ? [["jobs", `jobs/${given.scope}/${given.group}`], ["dead letters", `processors/${given.scope}/${given.group}/dead-letters`]] : [];
   let operations = actionsOf(api, operation);
   if (letters) operations = api.operations.filter((each) => ["redriveDeadLetters", "dropDeadLetters"].includes(each.operationId));
-  const preset = letters ? { ids: given.letter } : {};
+  const preset = letters ? { ids: given.letter } : isState ? { key: query.key } : {};
   if (broken) return html`<p class="problem" role="alert">This page cannot be shown: ${String(broken)}</p>`;
   return html`<${Crumbs} api=${api} place=${place} />
     <h1><bdi>${title}</bdi></h1>

@@ -106,16 +106,23 @@ export function Table({ rows, columns, link, label }) {
     </table></div>`;
 }
 
-function exact(_, value) {
-  if (typeof value === "number" && Math.abs(value) > Number.MAX_SAFE_INTEGER) throw new RangeError("it would be rounded");
-  return value;
+// Keeps integers that a number would round, where the browser says how they are written.
+function exact(_, value, written) {
+  if (typeof value !== "number" || Math.abs(value) <= Number.MAX_SAFE_INTEGER) return value;
+  if (!/^-?\d+$/.test(written?.source ?? "")) throw new RangeError("it would be rounded");
+  return BigInt(written.source);
+}
+
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+
+// The text that bytes are, or null. isCut: whether more follow, so that the last character may lack some of its bytes.
+function textOf(bytes, isCut = false) {
+  try { return new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: isCut }); } catch { return null; }
 }
 
 function decoded(base64) {
-  const binary = atob(base64);
-  const bytes = Uint8Array.from(binary, (each) => each.charCodeAt(0));
-  let text = null;
-  try { text = new TextDecoder("utf-8", { fatal: true }).decode(bytes); } catch { /* no text */ }
+  const bytes = bytesOf(base64);
+  const text = textOf(bytes);
   let json;
   if (text !== null && bytes.length <= TREE_MAX) {
     try { json = JSON.parse(text, exact); } catch { /* no JSON, or none that a tree can show */ }
@@ -133,13 +140,16 @@ function hexed(bytes) {
   return lines.join("\n");
 }
 
-// A payload: as a tree, text or bytes, the beginning of a long one first.
-export function Payload({ base64 }) {
+// Whether a text is meant to be read: without the control characters that bytes of numbers have.
+const isReadable = (text) => text !== null && !/[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]/.test(text);
+
+// A payload: as a tree, text or bytes, the beginning of a long one first. wanted: the form to begin with, if it has it.
+export function Payload({ base64, wanted }) {
   const { bytes, text, json } = decoded(base64);
-  const first = json !== null && typeof json === "object" ? "tree" : text !== null ? "text" : "hex";
-  const [form, setForm] = useState(first);
-  const [whole, setWhole] = useState(false);
+  const first = json !== null && typeof json === "object" ? "tree" : isReadable(text) ? "text" : "hex";
   const forms = [...(json !== undefined ? ["tree"] : []), ...(text !== null ? ["text"] : []), "hex"];
+  const [form, setForm] = useState(forms.includes(wanted) ? wanted : first);
+  const [whole, setWhole] = useState(false);
   const cut = !whole && form !== "tree" && bytes.length > PAYLOAD_SHOWN;
   const shown = cut ? bytes.slice(0, PAYLOAD_SHOWN) : bytes;
   return html`<div class="payload">
@@ -151,15 +161,16 @@ export function Payload({ base64 }) {
 
 function Tree({ name, value, depth = 0 }) {
   const label = name === undefined ? "" : html`<b><bdi>${name}</bdi></b>: `;
-  if (value === null || typeof value !== "object") return html`<div class="leaf">${label}<bdi class=${typeof value}>${JSON.stringify(value)}</bdi></div>`;
+  if (value === null || typeof value !== "object") return html`<div class="leaf">${label}<bdi class=${typeof value}>${typeof value === "bigint" ? String(value) : JSON.stringify(value)}</bdi></div>`;
   const entries = Object.entries(value);
   return html`<details open=${depth < 2 && entries.length <= 50}><summary>${label}${Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`}</summary>
     ${entries.slice(0, 200).map(([key, each]) => html`<${Tree} key=${key} name=${key} value=${each} depth=${depth + 1} />`)}
     ${entries.length > 200 && html`<div class="leaf">… ${entries.length - 200} more, in the text</div>`}</details>`;
 }
 
-// What the text of a payload begins with, for a line of a list.
-export function excerpt(base64) {
-  const { bytes, text } = decoded(base64.slice(0, 400));
-  return (text ?? (base64.length > 400 ? new TextDecoder().decode(bytes) : hexed(bytes.slice(0, 16)).slice(10, 58).trim())).slice(0, 160);
+// What a payload begins with, for a line of a list: its text, or its bytes. wanted: "hex" for the bytes of any.
+export function excerpt(base64, wanted) {
+  const bytes = bytesOf(base64.slice(0, 400));
+  const text = wanted === "hex" ? null : textOf(bytes, base64.length > 400);
+  return isReadable(text) ? text.slice(0, 160) : hexed(bytes.slice(0, 16)).slice(10, 58).trim();
 }
