@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, _AsyncGeneratorContextManager
 from contextvars import copy_context
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
+from threading import get_ident
 from types import AsyncGeneratorType, CoroutineType, MethodType, TracebackType
 from typing import Any, Final, TypeVar, TypeVarTuple
 from weakref import WeakSet
@@ -109,9 +110,8 @@ class HandleTasks:
 
             trio.lowlevel.spawn_system_task(partial(_run_on_trio, run), context=copy_context())
             return scope
-        task = asyncio.create_task(run())  # noqa: TID251 - it cannot leak: `stop` waits for its end
+        task = _start_on_asyncio(run)  # it cannot leak: `stop` waits for its end
         self._running[scope] = task
-        _ROOT_TASKS.add(task)
         task.add_done_callback(partial(self._ended_on_asyncio, scope))
         return scope
 
@@ -191,7 +191,6 @@ class HandleTasks:
 
     def _ended_on_asyncio(self, scope: anyio.CancelScope, task: asyncio.Task[None]) -> None:
         self._note_end(scope)  # of a task that was cancelled before it began
-        _ROOT_TASKS.discard(task)
         if not task.cancelled():
             task.exception()  # `failure` has it; without this call asyncio would log it too
         elif self._on_failure is not None:
@@ -252,6 +251,13 @@ def _keep_for_ever(task: asyncio.Task[Any]) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
+def _start_on_asyncio(run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    task = asyncio.create_task(run())  # noqa: TID251 - `_ROOT_TASKS` has it until it ends
+    _ROOT_TASKS.add(task)
+    task.add_done_callback(_ROOT_TASKS.discard)
+    return task
+
+
 async def _run_on_trio(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a system task. An error that left it would be one of trio itself."""
     try:
@@ -294,10 +300,20 @@ class LoopEnd:
 
 
 class LoopOfThreads:
-    """The running event loop, for threads that have no part in it. Raises RuntimeError on trio."""
+    """The running event loop, for threads that have no part in it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
+        self._start_soon: Callable[[Callable[[], Coroutine[Any, Any, None]]], object]
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            import trio
+
+            token, spawn = trio.lowlevel.current_trio_token(), trio.lowlevel.spawn_system_task
+            self._start_soon = lambda run: token.run_sync_soon(spawn, partial(_run_on_trio, run))
+        else:
+            self._start_soon = lambda run: loop.call_soon_threadsafe(_start_on_asyncio, run)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, wait_s: float) -> T | None:
         """Run `work` on the event loop, and return its result.
@@ -305,18 +321,31 @@ class LoopOfThreads:
         None: it took longer than `wait_s`, and was cancelled; the loop has ended; or this is the loop's own thread,
         which would wait for itself.
         """
-        if asyncio._get_running_loop() is self._loop:
+        if get_ident() == self._thread:
             return None
-        coroutine = work()
+        done = Future[T | None]()
+
+        async def answer() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
+            found: T | None = None
+            try:
+                with anyio.move_on_after(wait_s):
+                    found = await work()
+            except Exception as why:
+                done.set_exception(why)
+            finally:
+                if not done.done():
+                    done.set_result(found)
+
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # the loop is closed
-            coroutine.close()
+            self._start_soon(answer)
+        except RuntimeError:  # the loop has ended
             return None
         try:
-            return future.result(wait_s)
-        except (TimeoutError, CancelledError):
-            future.cancel()
+            return done.result(wait_s)
+        except TimeoutError:
+            done.cancel()
             return None
 
 

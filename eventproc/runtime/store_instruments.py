@@ -60,11 +60,8 @@ class StoreInstruments:
         measure()
 
     def add(self, db: Database) -> None:
-        """Show a store for as long as it is open. On the event loop; on trio it is not shown."""
-        try:
-            self._stores[db] = LoopOfThreads()
-        except RuntimeError:
-            return
+        """Show a store for as long as it is open. On the event loop."""
+        self._stores[db] = LoopOfThreads()
         for each, instrument in self._histograms:
             each.durations_of(db).export = partial(
                 _record, each, instrument, db.name if each.is_of_store else ""

@@ -30,11 +30,6 @@ from eventproc.testing.crash import PATIENCE_S
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def reader() -> InMemoryMetricReader:
     return InMemoryMetricReader()
 
@@ -147,6 +142,7 @@ def test_a_program_with_a_provider_has_its_stores_shown_and_another_one_imports_
     assert ("eventproc.database_bytes" in names) == has_provider
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_state_that_takes_long_to_count_is_shown_by_a_later_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
