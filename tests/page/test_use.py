@@ -137,7 +137,9 @@ def test_hostile_and_large_payloads_are_shown_as_what_they_are(visit: PageVisit)
     expect(visit.page.locator("pre").filter(has_text=EXACT.decode())).to_be_visible()
 
 
-def test_payloads_are_shown_in_the_form_that_they_have_or_that_is_chosen(visit: PageVisit, store: Path) -> None:
+def test_payloads_are_shown_in_the_form_that_they_have_or_that_is_chosen(
+    visit: PageVisit, store: Path
+) -> None:
     with eventproc.open_blocking(store) as ep, ep.create_stream("shop/forms").writer() as writer:
         for payload in (b'[{"a": 1}]', "Grüße".encode(), b"\x00\x00\x00\x07", "ü".encode() * 500):
             writer.write(payload, key="k")
@@ -148,10 +150,10 @@ def test_payloads_are_shown_in_the_form_that_they_have_or_that_is_chosen(visit: 
         visit.page.get_by_role("button", name=f"Event {number} of").click()
     chosen = visit.page.locator(".forms [aria-pressed=true]")
     expect(chosen).to_have_text(["tree", "text", "hex", "text"])
-    visit.page.get_by_label("payloads as").select_option("hex")
+    visit.page.get_by_label("payloads").select_option("hex")
     expect(chosen).to_have_text(["hex"] * 4)
     expect(excerpts.nth(1)).to_have_text("47 72 c3 bc c3 9f 65")
-    visit.page.get_by_label("payloads as").select_option("tree")
+    visit.page.get_by_label("payloads").select_option("tree")
     expect(chosen).to_have_text(["tree", "text", "hex", "text"])
 
 

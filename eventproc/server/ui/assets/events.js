@@ -76,7 +76,7 @@ export function Events({ path, place, query, refused }) {
       <div><label for="key">key</label><input key=${query.key} id="key" name="key" defaultValue=${query.key ?? ""} /></div>
       <div><label for="segment">segment</label><input key=${query.segment} id="segment" name="segment" defaultValue=${query.segment ?? ""} /></div>
       <button>Show</button>
-      <div><label for="form">payloads as</label><select id="form" onChange=${(each) => setForm(each.target.value)}><option value="">they are</option>${["tree", "text", "hex"].map((each) => html`<option key=${each} value=${each} selected=${each === form}>${each}</option>`)}</select></div>
+      <div><label for="form">payloads</label><select id="form" onChange=${(each) => setForm(each.target.value)}><option value="">by form</option>${["tree", "text", "hex"].map((each) => html`<option key=${each} value=${each} selected=${each === form}>${each}</option>`)}</select></div>
     </form>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="events">

@@ -1,6 +1,6 @@
 // The page: what is behind `#` is a path of REST, and what is shown is its answer.
 
-import { html, render, useCallback, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, render, useCallback, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { OWN, basic, call, find, follow, hasAuthorization, pathOf, setAuthorization, takeToken, theDocument } from "./api.js";
 import { Overview } from "./overview.js";
 import { Page } from "./pages.js";
@@ -40,10 +40,12 @@ function Login({ problem, done }) {
 const isFor = (api, caller, target) => caller.reads || target === "" || find(api, pathOf(target.replace(/^\//, "")))?.operation["x-permission"] !== "READ on *";
 
 function Navigation({ api, place, caller, isLive, signOut }) {
+  const nav = useRef(null);
+  useEffect(() => { nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); }, [place]); // a narrow one scrolls
   return html`<header>
     <a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); document.getElementById("content").focus(); }}>Skip to the content</a>
     <a class="brand" href="#/">eventproc</a>
-    <nav aria-label="Sections">${SECTIONS.filter(([target]) => isFor(api, caller, target)).map(([target, label]) => {
+    <nav ref=${nav} aria-label="Sections">${SECTIONS.filter(([target]) => isFor(api, caller, target)).map(([target, label]) => {
       const path = target.replace(/^\//, "");
       const isHere = path === "" ? place === "" : place === path || place.startsWith(`${path}/`);
       return html`<a key=${target} href=${`#/${path}`} aria-current=${isHere ? "page" : undefined}>${label}</a>`;

@@ -27,6 +27,9 @@ const SPLIT = 2;
 const RATE_MS = 4000; // over less, a rate of events that arrive in bursts jumps
 const MAY_BE_NONE = /^processors(\/[^/]+){2}$/; // dead letters are below processors, also those of a queue without one
 
+// What a page shows, from what its call returns.
+const described = (summary) => summary.replace(/^Return (.)/, (_, first) => first.toUpperCase());
+
 const named = (row) => row.name ?? row.id ?? row.group ?? row.instance ?? row.streamName ?? row.readerGroupName ?? row.scopeName;
 
 // The rows of an answer: of a page, of a list, or of a form of Pravega's, which has one list.
@@ -120,6 +123,7 @@ function Crumbs({ api, place }) {
     const target = steps.slice(0, at + 1).join("/");
     const isPage = find(api, pathOf(target)) !== null && !MAY_BE_NONE.test(target);
     const isScope = at === 1 && !isPage && find(api, pathOf(steps[0])) !== null;
+    if (at === 0 && !isPage) return null; // a word of REST
     const label = html`<bdi>${decodeURIComponent(step)}</bdi>`;
     return html`${isPage || isScope ? html`<a href=${isPage ? `#/${target}` : `#/${steps[0]}?scope=${step}`}>${label}</a>` : label}<span aria-hidden="true">/</span>`;
   })}</nav>`;
@@ -203,7 +207,7 @@ export function Page({ api, path, place, label, query, operation, given, turn, r
   if (broken) return html`<p class="problem" role="alert">This page cannot be shown: ${String(broken)}</p>`;
   return html`<${Crumbs} api=${api} place=${place} />
     <h1><bdi>${title}</bdi></h1>
-    <p class="summary">${operation.summary}</p>
+    <p class="summary">${described(operation.summary)}</p>
     ${(views.length > 0 || more.length > 0) && html`<nav class="views" aria-label="Views">${[...more, ...views.map((each) => [words(each.template.split("/").pop().replace(/-/g, " ")), `${place}/${each.template.split("/").pop()}`])].map(([label, target]) => html`<a key=${target} href=${`#/${target}`}>${label}</a>`)}</nav>`}
     ${!isEvents && !isPicture && html`<${Actions} api=${api} operations=${operations} given=${given} shown=${rows ? null : found} may=${may} preset=${preset} done=${again} />`}
     ${problem && html`<p class="problem" role="alert">${problem.message}</p>`}

@@ -8,6 +8,7 @@ const TIME_MAX_MS = 8.64e15; // of a Date
 const PAYLOAD_SHOWN = 4096;
 const LISTED = 10;
 const CELL_MAX = 200; // characters of a text in a table
+const LONG = 24; // characters of one that keeps some width
 const WIDE_FIELDS = 8; // of an object that has a line of its own
 const TREE_MAX = 262144;
 const NAME = /^[^/\s]+\/[^/\s]+$/;
@@ -72,8 +73,10 @@ export function Value({ name, value, row }) {
     if (value.length === 0) return html`<span class="none">none</span>`;
     if (value.every(Array.isArray)) return html`<bdi>${value.slice(0, LISTED).map((each) => each.join(" ")).join(", ")}${value.length > LISTED && ` and ${number(value.length - LISTED)} more`}</bdi>`;
     if (value.every((each) => each !== null && typeof each === "object")) return html`<${Table} rows=${value} label=${words(name)} />`;
-    const more = value.length - LISTED;
-    return html`<span>${value.slice(0, LISTED).map((each, at) => html`${at ? ", " : ""}<${Value} name=${name.replace(/s$/, "")} value=${each} />`)}${more > 0 && ` and ${number(more)} more`}</span>`;
+    const counts = new Map();
+    for (const each of value) counts.set(each, (counts.get(each) ?? 0) + 1);
+    const more = counts.size - LISTED;
+    return html`<span>${[...counts].slice(0, LISTED).map(([each, count], at) => html`${at ? ", " : ""}<${Value} name=${name.replace(/s$/, "")} value=${each} />${count > 1 && ` × ${number(count)}`}`)}${more > 0 && ` and ${number(more)} more`}</span>`;
   }
   const entries = Object.entries(value).filter(([, each]) => each !== null);
   if (entries.length === 0) return html`<span class="none">–</span>`;
@@ -84,6 +87,7 @@ const isLarge = (value) => value !== null && typeof value === "object" && (Array
 
 // An object. of: the field that holds it; the names of headers are a user's, and say nothing of their values.
 export function Fields({ value, of }) {
+  if (Object.keys(value).length === 0) return html`<p class="none">none</p>`;
   return html`<dl>${Object.entries(value).map(([name, each]) => html`<div key=${name} class=${isLarge(each) ? "wide" : ""}><dt>${of === "headers" ? html`<bdi>${name}</bdi>` : words(name)}</dt><dd><${Value} name=${of === "headers" ? "" : name} value=${each} row=${value} /></dd></div>`)}</dl>`;
 }
 
@@ -95,12 +99,12 @@ const shortened = (value) => (typeof value === "string" && value.length > CELL_M
 export function Table({ rows, columns, link, label }) {
   if (rows.length === 0) return html`<p class="none">none</p>`;
   const names = columns ?? [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "payload" && !rows.every((row) => isWide(row[name])));
-  const numeric = new Set(names.filter((name) => rows.some((row) => typeof row[name] === "number")));
+  const numeric = new Set(names.filter((name) => /(_ms|bytes)$/.test(name) || rows.some((row) => typeof row[name] === "number")));
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label ?? "table"}>
     <table>
       <thead><tr>${names.map((name) => html`<th key=${name} scope="col" class=${numeric.has(name) ? "number" : ""}>${words(name)}</th>`)}</tr></thead>
       <tbody>${rows.map((row, at) => html`<tr key=${row.id ?? row.name ?? row.segment ?? at}>
-        ${names.map((name, column) => html`<td key=${name} class=${numeric.has(name) ? "number" : ""}>${column === 0 && link?.(row)
+        ${names.map((name, column) => html`<td key=${name} class=${numeric.has(name) ? "number" : String(row[name]).length > LONG ? "long" : ""}>${column === 0 && link?.(row)
           ? html`<a href=${link(row)}><bdi>${String(row[name])}</bdi></a>`
           : isWide(row[name]) ? html`<code>${JSON.stringify(row[name]).slice(0, 80)}</code>` : html`<${Value} name=${name} value=${shortened(row[name])} row=${row} />`}</td>`)}</tr>`)}</tbody>
     </table></div>`;
