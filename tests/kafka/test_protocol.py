@@ -79,14 +79,19 @@ async def test_a_repeated_batch_is_answered_with_its_offset_and_is_not_stored_ag
     assert peer.fetch(topic, 3)[:2] == (0, 3)
 
 
-async def test_a_repeated_batch_is_known_to_another_server_which_has_not_its_offset(
+async def test_another_server_knows_repeated_batches_and_the_offset_of_the_last_one(
     peer: KafkaPeer, ep: Eventproc, topic: str
 ) -> None:
-    first = batch_of(b"a", producer=(5, 0), first=0)
+    first, second = batch_of(b"a", producer=(5, 0), first=0), batch_of(b"b", b"c", producer=(5, 0), first=1)
     assert peer.produce(topic, first) == (0, 0)
+    assert peer.produce(topic, batch_of(b"from another one")) == (0, 1)
+    assert peer.produce(topic, second) == (0, 2)
     with ServerProcess(ep.path or "", kafka_scope="shop") as server, KafkaPeer(server.kafka) as other:
         assert other.produce(topic, first) == (46, -1)
-        assert other.produce(topic, batch_of(b"b", producer=(5, 0), first=1)) == (0, 1)
+        assert other.produce(topic, second) == (0, 2)
+        assert other.produce(topic, batch_of(b"b", producer=(5, 0), first=1)) == (46, -1)
+        assert other.produce(topic, batch_of(b"d", producer=(5, 0), first=3)) == (0, 4)
+        assert peer.fetch(topic, 5)[:2] == (0, 5)
 
 
 async def test_a_batch_behind_a_gap_of_an_old_epoch_or_of_an_unknown_producer_is_refused(

@@ -30,8 +30,14 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument, NotFound, SegmentSealed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import BATCH_BYTES_MAX
-from eventproc.store.model.producer_sequences import EPOCH_MAX, Misfit, next_position
-from eventproc.store.segments import SegmentEvents, WriterSequence, append, last_sequence
+from eventproc.store.model.producer_sequences import EPOCH_MAX, SEQUENCES, Misfit, next_position
+from eventproc.store.segments import (
+    SegmentEvents,
+    WriterSequence,
+    append,
+    last_sequence,
+    note_sequence,
+)
 
 BRIEF_BYTES_MAX: Final = 64 * 1024
 """Bytes of batches that are appended on the event loop if nothing else waits: a switch of threads costs more."""
@@ -50,7 +56,7 @@ PRODUCERS_MAX: Final = 10_000
 its offset. Higher: more memory."""
 
 UNKNOWN: Final = -1
-"""The offset of a batch that has none yet."""
+"""The offset of a batch that has none yet, or whose offset is forgotten."""
 
 _MISFITS: Final = {
     Misfit.OLD_EPOCH: (KafkaCode.INVALID_PRODUCER_EPOCH, "the producer has written in a later epoch"),
@@ -60,11 +66,12 @@ _MISFITS: Final = {
 
 
 class _Appended(NamedTuple):
-    """Where a batch lies. offset: None if it was there before, UNKNOWN until its transaction is committed."""
+    """Where a batch lies. offset: UNKNOWN until its transaction is committed. is_new: whether it was not there before."""
 
     stream_id: int
     segment: SegmentId
-    offset: int | None
+    offset: int
+    is_new: bool = True
 
 
 class DecodedBatch(NamedTuple):
@@ -91,8 +98,8 @@ class BatchAppender:
         self._transactions = transactions
         self._recent = recent
         self._decompressor = Decompressor()
-        self._known: OrderedDict[tuple[int, SegmentId, int], deque[tuple[int, int, int]]] = OrderedDict()
-        """{(stream, segment, producer): (epoch, number of the first record, its offset) of the last batches}."""
+        self._known: OrderedDict[tuple[int, SegmentId, int], deque[tuple[int, int, int, int]]] = OrderedDict()
+        """{(stream, segment, producer): (epoch, number of the first record, count, offset) of the last batches}."""
 
     async def new_identity(self, call: InitProducerId, caller: Caller) -> tuple[int, int]:
         """Return the identity of a producer: its number and epoch. Raises KafkaRefusal."""
@@ -156,20 +163,25 @@ class BatchAppender:
         if topic.needs_keys and not batch.has_keys:
             raise invalid_argument("key", None, f"{topic.stream} is compacted, and its events need keys")
         if batch.is_transactional:
-            is_new = self._transactions.stage(tx, transactional_id, topic, where, batch)
-            return _Appended(topic.stream_id, segment, UNKNOWN if is_new else None)
-        identity = None
+            self._transactions.stage(tx, transactional_id, topic, where, batch)
+            return _Appended(topic.stream_id, segment, UNKNOWN)
+        identity = end = None
         if batch.producer_id != NO_PRODUCER:
             writer = f"kafka/{where.partition}/{batch.producer_id}"
             last = last_sequence(tx, topic.stream_id, writer)
             position = next_position(last, batch.epoch, batch.first_sequence, batch.events.count)
+            end = f"{writer}/end"
             if position is Misfit.REPEATED:
-                return _Appended(topic.stream_id, segment, None)
+                is_last = (last - batch.first_sequence - batch.events.count) % SEQUENCES == 0
+                offset = last_sequence(tx, topic.stream_id, end) - batch.events.count if is_last else UNKNOWN
+                return _Appended(topic.stream_id, segment, max(offset, UNKNOWN), is_new=False)
             if isinstance(position, Misfit):
                 raise KafkaRefusal(*_MISFITS[position])
             identity = WriterSequence(writer, position, after=last)
         part = SegmentEvents(segment, batch.events)
         (done,) = append(tx, topic.stream, topic.stream_id, [part], identity=identity)
+        if end is not None:
+            note_sequence(tx, topic.stream_id, WriterSequence(end, done.number + done.count))
         return _Appended(topic.stream_id, segment, done.number)
 
     def _note(self, sent: DecodedBatch, found: _Appended | Exception) -> BatchAnswer:
@@ -179,16 +191,17 @@ class BatchAppender:
             assert isinstance(found, Exception), "what was refused is not appended"
             return BatchAnswer(where, code_of(found), text=str(found))
         key = found.stream_id, found.segment, batch.producer_id
-        if found.offset is None:
-            for epoch, first, offset in self._known.get(key, ()):
-                if (epoch, first) == (batch.epoch, batch.first_sequence):
-                    return BatchAnswer(where, KafkaCode.NONE, offset)
-            return BatchAnswer(where, KafkaCode.DUPLICATE_SEQUENCE_NUMBER)
+        numbers = batch.epoch, batch.first_sequence, batch.events.count
+        if not found.is_new:
+            known = [offset for *each, offset in self._known.get(key, ()) if (*each,) == numbers]
+            offset = known[0] if known else found.offset
+            code = KafkaCode.DUPLICATE_SEQUENCE_NUMBER if offset == UNKNOWN else KafkaCode.NONE
+            return BatchAnswer(where, code, offset)
         if found.offset == UNKNOWN:
             return BatchAnswer(where, KafkaCode.NONE)
         if batch.producer_id != NO_PRODUCER:
             batches = self._known.setdefault(key, deque(maxlen=REPEATABLE))
-            batches.append((batch.epoch, batch.first_sequence, found.offset))
+            batches.append((*numbers, found.offset))
             self._known.move_to_end(key)
             if len(self._known) > PRODUCERS_MAX:
                 self._known.popitem(last=False)

@@ -204,8 +204,8 @@ class ProducerTransactions:
         topic: ServedTopic,
         place: TopicPlace,
         batch: RecordBatch,
-    ) -> bool:
-        """Stage a batch in the producer's transaction; return False if it was there before. Raises KafkaRefusal."""
+    ) -> None:
+        """Stage a batch in the producer's transaction, unless it is there. Raises KafkaRefusal."""
         seat = ProducerSeat(transactional_id or "", batch.producer_id, batch.epoch)
         try:
             producer = self._current(tx, seat).value
@@ -221,7 +221,10 @@ class ProducerTransactions:
             last = staged or producer.positions.get(f"{topic.stream_id}/{place.partition}", 0)
             position = next_position(last, batch.epoch, batch.first_sequence, batch.events.count)
             if position is Misfit.REPEATED:
-                return False
+                if not staged:
+                    text = "the batch was a part of an earlier transaction"
+                    raise KafkaRefusal(KafkaCode.DUPLICATE_SEQUENCE_NUMBER, text)
+                return
             if isinstance(position, Misfit):
                 raise KafkaRefusal(
                     KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "records before this batch are missing"
@@ -230,7 +233,6 @@ class ProducerTransactions:
             stage(*where, [SegmentEvents(topic.segment(place), batch.events)], identity=identity)
         except (TransactionAborted, IllegalTransition, NotFound) as why:
             raise KafkaRefusal(KafkaCode.INVALID_PRODUCER_EPOCH, str(why)) from None
-        return True
 
     async def add_group(self, call: AddOffsetsToTxn, caller: Caller) -> KafkaCode:
         """Let a transaction have commits of a group."""
