@@ -158,7 +158,8 @@ async def test_configs_come_back_equal_and_are_those_that_the_library_shows(
     admin: KafkaAdmin, server: ServerProcess, ep: Eventproc
 ) -> None:
     name, address = f"configs-{admin.name}", server.kafka
-    created = {"retention.ms": "60000", "retention.bytes": "1000000", "segment.bytes": "7"}
+    created = {"retention.ms": "60000", "retention.bytes": "1000000"}
+    created |= {"segment.bytes": "7", "compression.type": "lz4"}
     assert await to_thread.run_sync(admin.create, address, name, 1, created, False) == 0
     shown = {"retention.ms": "60000", "retention.bytes": "1000000"}
     assert await to_thread.run_sync(admin.configs, address, name) == DEFAULTS | shown

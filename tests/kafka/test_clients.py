@@ -93,6 +93,12 @@ async def test_readers_of_the_library_see_the_records_of_clients_without_reserve
     assert all(not key.startswith("ep-") for each in events for key in each.headers)
 
 
+async def test_a_record_for_a_name_that_no_topic_can_have_is_refused_at_once(server: ServerProcess) -> None:
+    for name in ("no/topic", "$", "_system"):
+        with pytest.raises(KafkaException, match="TOPIC_EXCEPTION"):
+            await to_thread.run_sync(confluent_produce, server.kafka, name, 0, [Record(b"a")])
+
+
 @each_client
 async def test_clients_read_what_writers_of_the_library_write(
     client: KafkaClient, server: ServerProcess, ep: Eventproc

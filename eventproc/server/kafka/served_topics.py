@@ -14,8 +14,9 @@ from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import StreamRecord, current_epoch, get_scope, get_topic, list_topics
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import NotFound
+from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.names import check_stream_name
 from eventproc.store.model.partitions import partition_ids
 
 
@@ -80,10 +81,13 @@ class ServedTopics:
 
     def _describe_one(self, tx: Tx, caller: Caller, topic: str) -> TopicAnswer:
         try:
+            check_stream_name(topic)
             if not caller.may(Permission.READ, self._full_name(topic)):
                 return TopicAnswer(topic, 0, KafkaCode.TOPIC_AUTHORIZATION_FAILED)
             return TopicAnswer(topic, len(self.get(tx, topic).segments))
-        except (NotFound, KafkaRefusal):
+        except InvalidArgument:  # producers refuse their records at once: no such topic will ever exist
+            return TopicAnswer(topic, 0, KafkaCode.INVALID_TOPIC_EXCEPTION)
+        except NotFound:
             return TopicAnswer(topic, 0, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _full_name(self, topic: str) -> str:

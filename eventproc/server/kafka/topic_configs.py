@@ -203,10 +203,12 @@ _FIXED: Final[Mapping[str, ShownConfig]] = MappingProxyType(
 
 _WITHOUT_EFFECT: Final = frozenset(
     {
+        "compression.type",
         "file.delete.delay.ms",
         "flush.messages",
         "flush.ms",
         "index.interval.bytes",
+        "min.cleanable.dirty.ratio",
         "preallocate",
         "segment.bytes",
         "segment.index.bytes",
