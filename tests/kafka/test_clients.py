@@ -40,6 +40,7 @@ ODD = [
     Record(b"twice", b"key", (("name", b"1"), ("name", b"2"), ("other", b"3")), 7_000),
     Record(b"binary header", b"key", (("name", b"\xff"), ("none", None)), 8_000),
     Record(bytes(range(256)) * 3_000, b"large", (), 9_000),
+    Record(b"", b"many headers", tuple((f"name {n}", b"%d" % n) for n in range(261)), 10_000),
 ]
 """Records that the model of the store says, and others that it does not."""
 

@@ -22,7 +22,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from eventproc.server.kafka.compression import RECORDS_BYTES_MAX, Decompressor
 from eventproc.server.kafka.kafka_errors import KafkaCode, KafkaRefusal
 from eventproc.store.catalog.routes import NO_POINT
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.limits import EVENT_BYTES_MAX, HEADERS_COUNT_MAX
 from eventproc.store.model.partitions import stored_point
 from eventproc.store.model.routing import key_bytes, key_text, point
 from eventproc.store.segments import (
@@ -182,7 +182,10 @@ def _stored_key(key: bytes | None, partition: int) -> tuple[str | None, float]:
 
 
 def _stored_headers(value: bytes | None, sent: Sequence[tuple[str, bytes | None]]) -> Headers | None:
-    """Return the headers of an event: those that are text, and what else there is of the record in KAFKA_HEADER."""
+    """Return the headers of an event: those that are text, and what else there is of the record in KAFKA_HEADER.
+
+    Of more headers than an event has, only the first ones are shown to other readers.
+    """
     shown: dict[str, str] = {}
     is_plain = True
     for name, data in sent:
@@ -193,6 +196,8 @@ def _stored_headers(value: bytes | None, sent: Sequence[tuple[str, bytes | None]
         is_plain = is_plain and text is not None and name not in shown
         if text is not None:
             shown[name] = text
+    if len(shown) + (value == b"") > HEADERS_COUNT_MAX:
+        is_plain, shown = False, dict(islice(shown.items(), HEADERS_COUNT_MAX - 1))
     shown = check_headers(shown)
     more: dict[str, object] = {} if is_plain else {"headers": [_as_text(*each) for each in sent]}
     if value == b"":
