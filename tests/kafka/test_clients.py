@@ -170,6 +170,23 @@ async def test_offsets_are_found_by_time_and_a_consumer_can_begin_anywhere(
     await to_thread.run_sync(consumer.close)
 
 
+async def test_a_consumer_that_takes_small_answers_only_reads_large_records_of_many_partitions(
+    server: ServerProcess, ep: Eventproc
+) -> None:
+    await ep.create_topic("shop/large", partitions=3)
+    for partition in range(3):
+        large = [Record(bytes(900_000))] * 2
+        await to_thread.run_sync(confluent_produce, server.kafka, "large", partition, large)
+    small = {"fetch.max.bytes": 1_000_000, "receive.message.max.bytes": 1_000_512, "log_level": 0}
+    consumer = confluent_consumer(server.kafka, small)
+    consumer.assign([TopicPartition("large", each, 0) for each in range(3)])
+    found = await to_thread.run_sync(take, consumer, 6)
+    await to_thread.run_sync(consumer.close)
+    assert sorted((each.partition, each.offset) for each in found) == [
+        (partition, offset) for partition in range(3) for offset in range(2)
+    ]
+
+
 async def test_clients_see_the_topics_of_the_scope_and_neither_streams_nor_other_scopes(
     server: ServerProcess, ep: Eventproc
 ) -> None:

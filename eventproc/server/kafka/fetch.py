@@ -164,8 +164,12 @@ class PartitionReader:
     async def _collect(
         self, wanted: Sequence[WantedPlace], found: Sequence[_Partition | Exception], bytes_max: int
     ) -> list[PartitionAnswer]:
-        """Return what follows in each partition: from memory, else from the database, up to bytes_max in all."""
+        """Return what follows in each partition: from memory, else from the database, up to bytes_max in all.
+
+        Only the first batch of an answer may be larger: consumers refuse an answer that is too large.
+        """
         answers: list[PartitionAnswer] = []
+        is_empty = True
         for each, partition in zip(wanted, found, strict=True):
             if isinstance(partition, Exception):
                 answers.append(PartitionAnswer(each.place, code_of(partition)))
@@ -175,7 +179,11 @@ class PartitionReader:
             if _is_outside(each, partition):
                 code = KafkaCode.OFFSET_OUT_OF_RANGE
             elif each.offset < end and bytes_max > 0:
-                records = await self._records(partition, each.offset, max(min(each.bytes_max, bytes_max), 1))
+                room = max(min(each.bytes_max, bytes_max), 1)
+                records = await self._records(partition, each.offset, room)
+                if len(records) > room and not is_empty:
+                    records = b""
+            is_empty = is_empty and not records
             bytes_max -= len(records)
             answers.append(PartitionAnswer(each.place, code, records, end, first))
         return answers
