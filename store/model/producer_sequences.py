@@ -29,9 +29,14 @@ class Misfit(Enum):
     OLD_EPOCH = auto()
     """The producer has written in a later epoch."""
     UNKNOWN = auto()
-    """Nothing is known of the records before it: they were forgotten, or never came."""
+    """Nothing is known of its producer: its records were forgotten, or given up before they came."""
     GAP = auto()
     """Records before it are missing."""
+
+
+def position_at(epoch: int, number: int) -> int:
+    """Return the position of a producer of which a record with this number is the first one that is stored."""
+    return (epoch << _EPOCH_SHIFT) + number
 
 
 def next_position(last: int, epoch: int, first: int, count: int) -> int | Misfit:
@@ -47,7 +52,7 @@ def next_position(last: int, epoch: int, first: int, count: int) -> int | Misfit
         stored = 0
     behind = (stored - first) % SEQUENCES
     if behind == 0:
-        return (epoch << _EPOCH_SHIFT) + stored + count
+        return position_at(epoch, stored + count)
     # Numbers come back, so that what is behind by more than half of them is ahead.
     if count <= behind <= min(stored, SEQUENCES // 2):
         return Misfit.REPEATED

@@ -129,7 +129,7 @@ def confluent_truncate(
     address: str, topic: str, partition: int, offset: int, settings: Settings = NO_SETTINGS
 ) -> int:
     place = TopicPartition(topic, partition, offset)
-    return confluent_code(address, settings, lambda admin: admin.delete_records([place]))
+    return confluent_code(address, settings, lambda admin: admin.delete_records([place], operation_timeout=0))
 
 
 def confluent_delete(address: str, topic: str, settings: Settings = NO_SETTINGS) -> int:

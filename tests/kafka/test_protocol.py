@@ -94,15 +94,29 @@ async def test_another_server_knows_repeated_batches_and_the_offset_of_the_last_
         assert peer.fetch(topic, 5)[:2] == (0, 5)
 
 
-async def test_a_batch_behind_a_gap_of_an_old_epoch_or_of_an_unknown_producer_is_refused(
+async def test_a_batch_behind_a_gap_or_of_an_old_epoch_is_refused(
     peer: KafkaPeer, topic: str
 ) -> None:
     assert peer.produce(topic, batch_of(b"a", producer=(6, 1), first=0)) == (0, 0)
     assert peer.produce(topic, batch_of(b"c", producer=(6, 1), first=2)) == (45, -1)
     assert peer.produce(topic, batch_of(b"old", producer=(6, 0), first=1)) == (47, -1)
-    assert peer.produce(topic, batch_of(b"?", producer=(7, 0), first=3)) == (59, -1)
     assert peer.produce(topic, batch_of(b"new", producer=(6, 2), first=0)) == (0, 1)
     assert peer.fetch(topic, 2)[:2] == (0, 2)
+
+
+async def test_a_producer_whose_first_records_are_given_up_goes_on_without_them(
+    peer: KafkaPeer, topic: str
+) -> None:
+    def produce(first: int, *values: bytes) -> tuple[int, int]:
+        return peer.produce(topic, batch_of(*values, producer=(7, 0), first=first))
+
+    assert produce(3, b"d", b"e") == (0, 0)
+    assert produce(3, b"d", b"e") == (0, 0)
+    assert produce(0, b"a", b"b") == (45, -1)
+    assert produce(2, b"c", b"d") == (45, -1)
+    assert produce(6, b"g") == (45, -1)
+    assert produce(5, b"f") == (0, 2)
+    assert peer.fetch(topic, 3)[:2] == (0, 3)
 
 
 async def test_each_producer_gets_an_identity_of_its_own_and_the_next_epoch_of_the_one_that_it_has(

@@ -61,8 +61,8 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 DELETE_MS_MIN: Final = 5_000
-"""Shortest time that a deletion waits. It is a seal and what follows it: a client that waits for nothing, which Kafka
-allows, would leave a sealed topic."""
+"""Shortest time that a deletion waits, of a topic or of its records. A client may wait for nothing. A topic would stay
+sealed, and Kafka has deleted the records of its leader when it answers."""
 
 NOT_GIVEN: Final = -1
 """In place of a number that a client leaves to the server."""
@@ -186,7 +186,7 @@ class TopicAdministration:
 
     async def truncate(self, call: DeleteRecords, caller: Caller) -> list[FirstOffset]:
         """Remove the oldest events of partitions: those of a topic together, and one topic after the other."""
-        patience = self._patience(call.timeout_ms)
+        patience = self._patience(call.timeout_ms, DELETE_MS_MIN)
         topics: dict[str, dict[TopicPlace, int]] = {}
         for place, offset in call.firsts:
             topics.setdefault(place.topic, {})[place] = offset

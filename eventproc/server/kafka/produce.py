@@ -30,7 +30,13 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument, NotFound, SegmentSealed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import BATCH_BYTES_MAX
-from eventproc.store.model.producer_sequences import EPOCH_MAX, SEQUENCES, Misfit, next_position
+from eventproc.store.model.producer_sequences import (
+    EPOCH_MAX,
+    SEQUENCES,
+    Misfit,
+    next_position,
+    position_at,
+)
 from eventproc.store.segments import (
     SegmentEvents,
     WriterSequence,
@@ -60,7 +66,6 @@ UNKNOWN: Final = -1
 
 _MISFITS: Final = {
     Misfit.OLD_EPOCH: (KafkaCode.INVALID_PRODUCER_EPOCH, "the producer has written in a later epoch"),
-    Misfit.UNKNOWN: (KafkaCode.UNKNOWN_PRODUCER_ID, "nothing is known of the records before this batch"),
     Misfit.GAP: (KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "records before this batch are missing"),
 }
 
@@ -170,9 +175,17 @@ class BatchAppender:
             writer = f"kafka/{where.partition}/{batch.producer_id}"
             last = last_sequence(tx, topic.stream_id, writer)
             position = next_position(last, batch.epoch, batch.first_sequence, batch.events.count)
-            end = f"{writer}/end"
+            begin, end = f"{writer}/begin", f"{writer}/end"
+            if position is Misfit.UNKNOWN:
+                # As in Kafka: its records before this batch are given up, or were forgotten.
+                first = position_at(batch.epoch, batch.first_sequence)
+                note_sequence(tx, topic.stream_id, WriterSequence(begin, first))
+                position = first + batch.events.count
             if position is Misfit.REPEATED:
-                is_last = (last - batch.first_sequence - batch.events.count) % SEQUENCES == 0
+                behind = (last - batch.first_sequence) % SEQUENCES
+                if last - behind < last_sequence(tx, topic.stream_id, begin):
+                    raise KafkaRefusal(*_MISFITS[Misfit.GAP])
+                is_last = behind == batch.events.count
                 offset = last_sequence(tx, topic.stream_id, end) - batch.events.count if is_last else UNKNOWN
                 return _Appended(topic.stream_id, segment, max(offset, UNKNOWN), is_new=False)
             if isinstance(position, Misfit):
