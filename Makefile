@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser kafka-clients screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -41,6 +41,10 @@ kafka-clients: setup ## kafkajs, the Java client and kcat for the tests of Kafka
 	command -v npm >&2 || { apt-get update -qq && apt-get install -qq --no-install-recommends npm >&2; }
 	command -v kcat >&2 || { apt-get update -qq && apt-get install -qq --no-install-recommends kcat >&2; }
 	$(BIN)/python -m tools.kafka_clients
+
+librdkafka: setup ## librdkafka's own tests against the server, NAMES="0012 0030" for some (needs Debian and root)
+	apt-get update -qq && apt-get install -qq --no-install-recommends g++ libssl-dev libzstd-dev rapidjson-dev zlib1g-dev >&2
+	$(BIN)/python -m tests.kafka.librdkafka_suite $(NAMES)
 
 screenshots: setup ## the pictures of the guide, from a page as it is now (needs a Chromium)
 	SCREENSHOTS=docs/guide/page $(PYTEST) tests/page -k guide

@@ -238,10 +238,10 @@ async def test_batches_that_want_no_answer_are_stored_although_their_producer_le
                     break
 
 
-async def test_topics_that_cannot_exist_are_unknown(peer: KafkaPeer) -> None:
+async def test_names_that_no_topic_can_have_are_invalid(peer: KafkaPeer) -> None:
     names = [MetadataRequest.MetadataRequestTopic(version=9, name=each) for each in ("a/b", "", "a/b")]
     topics = peer.ask(MetadataRequest(version=9, topics=names), MetadataResponse, 9).topics
-    assert [(each.name, each.error_code) for each in topics] == [("a/b", 3), ("", 3)]
+    assert [(each.name, each.error_code) for each in topics] == [("a/b", 17), ("", 17)]
 
 
 async def test_a_request_that_names_more_than_the_bound_ends_its_connection(peer: KafkaPeer) -> None:
