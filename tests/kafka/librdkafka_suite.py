@@ -31,7 +31,7 @@ Suites: sid
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 """
-TEST = re.compile(r'_TEST\((\d{4}_\w+),\s*([A-Z_0-9| ]+?)\s*[,)]([^;]*?scenario = "noauto)?', re.DOTALL)
+TEST = re.compile(r'_TEST\((\d{4}_\w+),\s*([A-Z_0-9| ]+?)\s*[,)]((?:(?!_TEST)[^;])*scenario = "noauto)?')
 NO_SERVER = "TEST_F_LOCAL", "TEST_F_MANUAL", "TEST_F_KNOWN_ISSUE"
 PATIENCE_S = 600
 
