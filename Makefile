@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects fuzz sbom audit mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -15,8 +15,10 @@ CYCLES ?= 6
 SEEDS ?= 200
 FIRST ?= 0
 WORKERS ?= 2
+INPUTS ?= 20000
 BIN := .venv/bin
 POSTGRES = 14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17
+RUNTIME = $(BIN)/uv export --quiet --frozen --no-emit-project --no-default-groups --all-extras
 PYTEST = $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 # Images of containers often forbid to keep compiled code beside the source. It is kept aside then: without it, each of
@@ -127,6 +129,20 @@ simulate: setup ## live through the whole system with SEEDS=200 seeds, from seed
 
 hunt-queries: setup ## compare 100,000 answers about random histories with a naive twin; prints how many; ARGS="--hunt 500" for longer
 	$(PYTEST) --hunt 50 $(ARGS) tests/streams/test_queries.py -k naive_twin
+
+fuzz: setup ## INPUTS=20000 inputs for each parser, guided by branches; INPUTS=10000000 in full; ARGS="kafka cuts" to choose
+	$(BIN)/python -m tests.fuzz $(INPUTS) $(ARGS)
+
+sbom: setup ## what an installation with all extras brings, with hashes, as CycloneDX into build/sbom.json
+	mkdir -p build
+	$(RUNTIME) --format cyclonedx1.5 --output-file build/sbom.json >&2
+	echo "build/sbom.json"
+
+# Strict: a version of which the service knows nothing is not clean.
+audit: setup ## known vulnerabilities of these versions (needs PyPI's JSON API)
+	mkdir -p build
+	$(RUNTIME) --output-file build/runtime.txt >&2
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement build/runtime.txt $(ARGS)
 
 mutants: setup ## plant known bugs one at a time; fails if a test does not find one; ARGS="name ..." to choose
 	$(BIN)/python -m tools.mutants $(ARGS)

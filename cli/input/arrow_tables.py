@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from eventproc.cli.input.csv_reader import repeated
 from eventproc.cli.input.lines import READ_BYTES, InputFile, PeekedStream, refused, unreadable
 from eventproc.errors import InvalidArgument
 
@@ -55,7 +56,7 @@ class ArrowRows(Iterator[dict[str, Any]]):
         except (OSError, ValueError) as why:
             raise unreadable(source, "at its beginning", why) from why
         self.columns = tuple(schema.names)
-        if twice := sorted({name for name in self.columns if self.columns.count(name) > 1}):
+        if twice := repeated(self.columns):
             raise click.ClickException(f"{source.name}: two columns are named {twice[0]!r}")
         self._converts = {field.name: found for field in schema if (found := _converter(field.type))}
         self._rows: list[dict[str, Any]] = []  # of the current batch, reversed

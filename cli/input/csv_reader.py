@@ -7,7 +7,8 @@ header. Blank lines are skipped. An error is a `click.ClickException` that names
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring
 
 from eventproc import EVENT_BYTES_MAX
@@ -37,7 +38,7 @@ class CsvReader:
             raise bad_row(
                 self._lines, 1, "the header is missing; the first row of a CSV must name the columns"
             )
-        if twice := sorted({name for name in header if header.count(name) > 1}):
+        if twice := repeated(header):
             raise bad_row(self._lines, self.number, f"two columns are named {twice[0]!r}")
         return tuple(header)
 
@@ -74,6 +75,11 @@ class CsvReader:
                 begin = reader.line_num + 1
         except csv.Error as why:
             raise bad_row(self._lines, begin, f"not CSV: {why}") from None
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that stand there more than once, sorted."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _decoded(lines: InputLines) -> Iterator[str]:

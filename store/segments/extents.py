@@ -287,7 +287,10 @@ def pack_inline(columns: Columns) -> bytes:
 def unpack_inline(packed: bytes) -> Columns:
     """Return the columns that `pack_inline` packed. Raises CorruptRecord if they were changed."""
     rest = packed[INLINE_CHECKSUM.size :]
-    if INLINE_CHECKSUM.pack(zlib.crc32(rest)) != packed[: INLINE_CHECKSUM.size]:
+    if (
+        len(rest) < INLINE_HEAD.size
+        or INLINE_CHECKSUM.pack(zlib.crc32(rest)) != packed[: INLINE_CHECKSUM.size]
+    ):
         raise CorruptRecord(key="an extent with its events inline", reason=CHANGED)
     at = INLINE_HEAD.size
     values: list[bytes | None] = []

@@ -79,7 +79,10 @@ class BufferRefs:
 
     @classmethod
     def unpack(cls, packed: bytes) -> BufferRefs:
-        """Return the references that `pack` packed."""
+        """Return the references that `pack` packed. Raises CorruptRecord for what it cannot have packed."""
+        if len(packed) != _PACKED_BYTES:
+            reason = f"the places of its columns have {len(packed)} bytes, not {_PACKED_BYTES}"
+            raise CorruptRecord(key="a blob in a chunk file", reason=reason)
         count, checksum, *numbers = memoryview(packed).cast("q").tolist()
         return cls(count, checksum, *zip(numbers[::2], numbers[1::2], strict=True))
 
@@ -87,6 +90,10 @@ class BufferRefs:
         """Return the positions of all buffers, in the order of the fields."""
         _count, _checksum, *refs = attrs.astuple(self, recurse=False)
         return refs
+
+
+_PACKED_BYTES: Final = len(BufferRefs(0, 0, NO_BUFFER, NO_BUFFER).pack())
+"""Bytes of packed references."""
 
 
 def find_chunk_files(tx: Tx) -> FileStore | None:

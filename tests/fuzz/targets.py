@@ -1,0 +1,54 @@
+"""The parsers that read what others send or store, as the targets of `make fuzz`. Tests run each briefly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+from tests.fuzz import kafka_parsers, parsers, requests
+
+MEMORY_FACTOR: Final = 200
+"""Bytes of memory that a parser may take for each byte of its input, beside `FuzzTarget.memory_bytes`."""
+
+
+@attrs.frozen
+class FuzzTarget:
+    """A parser to be fuzzed.
+
+    check: raises for a defect. sample: makes a well-formed input. found: inputs that were defects.
+    memory_bytes: what an input of any size may take. inputs: how many a test makes of a seed.
+    """
+
+    check: Callable[[bytes], None]
+    sample: Callable[[Random], bytes]
+    found: tuple[bytes, ...] = ()
+    memory_bytes: int = 2**22
+    inputs: int = 1_000
+
+
+TARGETS: Final[Mapping[str, FuzzTarget]] = MappingProxyType(
+    {
+        "wire": FuzzTarget(parsers.check_wire, parsers.wire_sample),
+        "frames": FuzzTarget(parsers.check_frames, parsers.frames_sample),
+        "extents": FuzzTarget(parsers.check_extent, parsers.extent_sample, (bytes(4),)),
+        "buffers": FuzzTarget(parsers.check_buffers, parsers.buffers_sample, (b"", bytes(8))),
+        "marks": FuzzTarget(parsers.check_mark, parsers.mark_sample),
+        "cuts": FuzzTarget(parsers.check_cut, parsers.cut_sample),
+        "tokens": FuzzTarget(parsers.check_token, parsers.token_sample),
+        "payloads": FuzzTarget(parsers.check_payload, parsers.payload_sample, inputs=150),
+        "rows": FuzzTarget(parsers.check_rows, parsers.rows_sample, (b"\3\0" + b"," * 2**15,), inputs=300),
+        "specs": FuzzTarget(parsers.check_spec, parsers.spec_sample),
+        "kafka": FuzzTarget(kafka_parsers.check_request, kafka_parsers.request_sample, inputs=500),
+        "records": FuzzTarget(kafka_parsers.check_records, kafka_parsers.records_sample, memory_bytes=2**25),
+        "logins": FuzzTarget(kafka_parsers.check_login, kafka_parsers.login_sample),
+        "controller": FuzzTarget(
+            requests.check_controller, requests.controller_sample, memory_bytes=2**25, inputs=300
+        ),
+        "rest": FuzzTarget(requests.check_rest, requests.rest_sample, memory_bytes=2**25, inputs=300),
+    }
+)
+"""The targets by name."""
