@@ -26,6 +26,7 @@ import attrs
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = ROOT / "README.md"
 GUIDE: Final = sorted((ROOT / "docs" / "guide").glob("*.md"))
+COMPARISONS: Final = sorted((ROOT / "docs" / "compare").glob("*.md"))
 
 CHECKOUT: Final = "in a checkout"
 SPARK: Final = "in a checkout, with Spark"

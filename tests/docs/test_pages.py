@@ -1,4 +1,4 @@
-"""Every block of the README and the guide runs as written, page by page, in an empty folder; twice in `make pages`."""
+"""Every block of the README, guides and comparisons runs as written, in an empty folder; twice in `make pages`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import CHECKOUT, GUIDE, INSTALL, README, ROOT, SPARK, blocks, run_bash, run_page
+from tests.docs.page import (
+    CHECKOUT,
+    COMPARISONS,
+    GUIDE,
+    INSTALL,
+    README,
+    ROOT,
+    SPARK,
+    blocks,
+    run_bash,
+    run_page,
+)
 from tests.spark.conftest import CHEAP
 
 pytestmark = pytest.mark.subprocess
 
-PAGES = [README, *GUIDE]
+PAGES = [README, *GUIDE, *(page for page in COMPARISONS if blocks(page))]
 
 RUN_ELSEWHERE = {
     "make test": "it is this suite",
@@ -139,7 +150,10 @@ def test_the_page_uses_the_public_api_only(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))],
+    [
+        *sorted(path.name for path in ROOT.glob("*.md")),
+        *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+    ],
 )
 def test_links_resolve(document: str) -> None:
     path = ROOT / document

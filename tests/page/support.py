@@ -93,32 +93,63 @@ def serving(directory: Path, *arguments: str, **variables: str) -> Iterator[Serv
         process.stdout.close()
 
 
-class PageVisit:
+class Visit:
     """A page in the browser, and what it did that a page must not do.
 
-    complaints: what it wrote to the console, and errors that nothing caught. elsewhere: addresses that it asked.
+    home: what the addresses begin with that it may ask. complaints: what it wrote to the console, and uncaught errors.
+    elsewhere: other addresses that it asked.
     """
 
-    def __init__(self, browser: Browser, served: Served, *, width: int = 1280, dark: bool = False) -> None:
-        self.served = served
+    def __init__(
+        self, browser: Browser, address: str, home: str, *, width: int = 1280, dark: bool = False
+    ) -> None:
         self.page: Page = browser.new_page(
             viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
         )
+        self._home = home
         self.complaints: list[str] = []
         self.elsewhere: list[str] = []
         self.page.on("console", lambda each: self._complain(each.text))
         self.page.on("pageerror", lambda each: self.complaints.append(str(each)))
         self.page.on("dialog", lambda each: self.complaints.append(f"dialog {each.message}"))
         self.page.on("request", self._note)
-        self.page.goto(served.address)
+        self.page.goto(address)
+
+    def _complain(self, text: str) -> None:
+        self.complaints.append(text)
+
+    def _note(self, request: Request) -> None:
+        if not request.url.startswith(self._home):
+            self.elsewhere.append(request.url)
+
+    def violations(self, *rules: str) -> list[str]:
+        """Return what axe-core finds: the rule, and the elements. rules: which ones it knows; all unless given."""
+        self.page.evaluate(AXE)
+        options: dict[str, object] = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
+        options["preload"] = not self._home.startswith(
+            "file:"
+        )  # a file may not read the styles of another one
+        found = self.page.evaluate("options => axe.run(options).then(found => found.violations)", options)
+        return [f"{each['id']}: {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found]
+
+    def is_wider_than_screen(self) -> bool:
+        """Return whether the page scrolls sideways."""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+    def close(self) -> None:
+        self.page.close()
+
+
+class PageVisit(Visit):
+    """A visit of the served page."""
+
+    def __init__(self, browser: Browser, served: Served, *, width: int = 1280, dark: bool = False) -> None:
+        self.served = served
+        super().__init__(browser, served.address, served.base.removesuffix("ui/"), width=width, dark=dark)
 
     def _complain(self, text: str) -> None:
         if not text.startswith("Failed to load resource"):  # a call was refused, which the page says in words
-            self.complaints.append(text)
-
-    def _note(self, request: Request) -> None:
-        if not request.url.startswith(self.served.base.removesuffix("ui/")):
-            self.elsewhere.append(request.url)
+            super()._complain(text)
 
     def go(self, place: str) -> None:
         """Go to a place of the page, and wait until it shows what it has."""
@@ -143,17 +174,3 @@ class PageVisit:
         """Let the dialog act, and wait until it has."""
         self.press(action)
         expect(self.page.get_by_role("heading", name="Done")).to_be_visible()
-
-    def violations(self, *rules: str) -> list[str]:
-        """Return what axe-core finds: the rule, and the elements. rules: which ones it knows; all unless given."""
-        self.page.evaluate(AXE)
-        options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
-        found = self.page.evaluate("options => axe.run(options).then(found => found.violations)", options)
-        return [f"{each['id']}: {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found]
-
-    def is_wider_than_screen(self) -> bool:
-        """Return whether the page scrolls sideways."""
-        return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
-
-    def close(self) -> None:
-        self.page.close()

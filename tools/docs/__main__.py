@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tools import blocking
-from tools.docs import acceptance, errors, metrics, states
+from tools.docs import acceptance, errors, figures, metrics, picture, states
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,8 +22,10 @@ def main() -> int:
         ROOT / "docs" / "errors.md": errors.render(),
         ROOT / "docs" / "states.md": states.render(),
         ROOT / "docs" / "metrics.md": metrics.render(),
+        ROOT / "docs" / picture.PATH: picture.render(),
         ROOT / "docs" / "acceptance.md": acceptance.render(ROOT),
         blocking.PATH: blocking.render(),
+        **figures.documents(ROOT),
     }
     for path, text in documents.items():
         if path.exists() and path.read_text(encoding="utf-8") == text:

@@ -1,7 +1,8 @@
 """Pages of the site that are not below docs/: a hook of MkDocs, named in mkdocs.yml.
 
-The README, the change log and the guide for contributors become pages as they are. The reference of the public API
-has a page per public module, with one entry for each name in its `__all__`, so that it cannot fall behind.
+The first part of the README is the landing page, and the rest is the tour. The change log and the guide for
+contributors become pages as they are. The reference of the public API has a page per public module, with one entry for
+each name in its `__all__`, so that it cannot fall behind.
 """
 
 from __future__ import annotations
@@ -15,8 +16,18 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from tools.docs import picture
+
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+COPIED = {
+    "tour.md": "README.md",
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+}
+TOUR = "## Two commands\n"
+"""Where the tour begins in the README."""
+
 API = {
     "api/eventproc.md": "eventproc",
     "api/describe.md": "eventproc.describe",
@@ -35,6 +46,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for name, source in COPIED.items():
         if (ROOT / source).exists():
             text = (ROOT / source).read_text(encoding="utf-8")
+            landing, heading, tour = text.partition(TOUR)
+            text = {"index.md": landing, "tour.md": f"# A tour\n\n{heading}{tour}"}.get(name, text)
             files.append(File.generated(config, name, content=_moved(text)))
     for name, module in API.items():
         files.append(File.generated(config, name, content=api_page(module)))
@@ -55,6 +68,17 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return f"{link[2]} (`{target}`)" if link[2].strip("`") not in target else f"`{target}`"
 
     return LINK.sub(shown, markdown)
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the picture of a stream into the page: it takes the page's colours, and shows numbers under the mouse."""
+    drawn = (ROOT / "docs" / picture.PATH).read_text(encoding="utf-8").replace(picture.BACKGROUND, "")
+    return re.sub(rf'<img [^>]*src="{picture.PATH}"[^>]*>', lambda _: drawn, html)
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Name the dialog of the search, which the theme does not."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
 
 
 def api_page(module: str) -> str:

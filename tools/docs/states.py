@@ -1,4 +1,4 @@
-"""docs/states.md: one diagram for each transition table of the model."""
+"""docs/states.md: the transition tables of the model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ E = TypeVar("E", bound=Enum)
 HEAD = """\
 # States
 
-`make docs` writes this page from the tables in `store/model/states.py` and `transactions.py`; edit those. A transition
-without an arrow is refused and changes nothing. An arrow from a state to itself is a repeated run: a workflow that
-continues after a crash, or a client that repeats a call whose answer it did not receive.
+`make docs` writes this page from the tables in `store/model/states.py` and `transactions.py`; edit those. An event
+that a state does not list is refused and changes nothing. An event that leads from a state to itself is a repeated run:
+a workflow that continues after a crash, or a client that repeats a call whose answer it did not receive.
 """
 
 
@@ -32,10 +32,8 @@ def render() -> str:
 
 
 def _section(title: str, table: Mapping[S, Mapping[E, S]], *, first: S) -> Iterator[str]:
-    yield f"## {title}\n"
-    yield "```mermaid\nstateDiagram-v2"
-    yield f"    [*] --> {first.value}"
+    yield f"## {title}\n\nIt begins as *{first.value}*.\n"
+    yield "| state | event → next state |\n| --- | --- |"
     for state, row in table.items():
-        for event, target in row.items():
-            yield f"    {state.value} --> {target.value}: {event.value}"
-    yield "```\n"
+        yield f"| {state.value} | {', '.join(f'{event.value} → {target.value}' for event, target in row.items())} |"
+    yield ""

@@ -1,0 +1,130 @@
+"""The figures beside other systems: docs/performance.md has all of them, and each page of docs/compare its own.
+
+They are written between two comments. What a benchmark measures again goes into `FIGURES`, with its date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from benchmarks.cases import KAFKA_CONSUMER, KAFKA_CONSUMERS, Class
+
+TWO_CORES: Final = "two virtual cores, a virtual disk"
+BUSY: Final = (
+    "two virtual cores, beside other programs (a load of 7 to 23), so that only the order of magnitude counts"
+)
+
+_GENERATED: Final = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+@attrs.frozen(kw_only=True)
+class Figure:
+    """What was measured of both. synced: whether acknowledged means synced. theirs_date: None if it is `date`."""
+
+    peer: str
+    what: str
+    ours: str
+    theirs: str
+    synced: bool
+    date: str
+    machine: str
+    command: str
+    setting: str
+    theirs_date: str | None = None
+
+
+def _kafka(what: str, ours: str, theirs: float, name: str) -> Figure:
+    return Figure(
+        peer="Kafka",
+        what=what,
+        ours=ours,
+        theirs=f"{theirs:,.0f} events/s",
+        synced=False,
+        date="2026-11-23",
+        theirs_date="2026-11-20",
+        machine=TWO_CORES,
+        command=f"python -m benchmarks {name}",
+        setting="Kafka's broker 0.9 with librdkafka, measured beside other programs; a newer broker was not measured",
+    )
+
+
+def _redis(ours: str, theirs: str, *, synced: bool) -> Figure:
+    return Figure(
+        peer="Redis Streams",
+        what="one event after the other, each awaited",
+        ours=ours,
+        theirs=theirs,
+        synced=synced,
+        date="2026-11-24",
+        machine=TWO_CORES,
+        command="python -m benchmarks --quick single_write",
+        setting="Redis 6.2 through a socket, `appendfsync always` if synced, else `everysec`",
+    )
+
+
+def _jobs(peer: str, ours: str, theirs: str, *, synced: bool) -> Figure:
+    return Figure(
+        peer=peer,
+        what="jobs whose handler does nothing",
+        ours=ours,
+        theirs=theirs,
+        synced=synced,
+        date="2026-11-28",
+        machine=BUSY,
+        command="python -m benchmarks jobs",
+        setting="Celery 5.7 and Dramatiq 2.2 with Redis 6.2, one worker of 50 threads, acknowledged after the call",
+    )
+
+
+FIGURES: Final = (
+    _kafka(
+        "one producer and one consumer",
+        "454,000 events/s",
+        KAFKA_CONSUMER.values[Class.PAGE_CACHE],
+        "consumer_one",
+    ),
+    _kafka(
+        "four producers and four consumers",
+        "332,000 events/s",
+        KAFKA_CONSUMERS.values[Class.PAGE_CACHE],
+        "consumer_four",
+    ),
+    _redis("2,954 to 3,266 events/s", "3,008 to 3,199 events/s", synced=True),
+    _redis("1.3 to 1.6 times as many", "the rate was not recorded", synced=False),
+    _jobs("Celery", "20,400 jobs/s", "210 jobs/s", synced=True),
+    _jobs("Celery", "17,600 jobs/s", "400 jobs/s", synced=False),
+    _jobs("Dramatiq", "20,400 jobs/s", "2,700 jobs/s", synced=True),
+    _jobs("Dramatiq", "17,600 jobs/s", "3,900 jobs/s", synced=False),
+)
+
+
+def documents(root: Path) -> dict[Path, str]:
+    """Return the pages with figures, as they must be."""
+    pages = [root / "docs" / "performance.md", *sorted((root / "docs" / "compare").glob("*.md"))]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    return {page: _GENERATED.sub(_filled, text) for page, text in texts.items()}
+
+
+def _filled(found: re.Match[str]) -> str:
+    chosen = [each for each in FIGURES if found[2] in ("all", each.peer)]
+    lines = _table(chosen) if chosen else ["Not measured."]
+    return "\n".join([found[1], *lines, found[3]])
+
+
+def _table(figures: Sequence[Figure]) -> Iterator[str]:
+    yield "| measured | synced | eventproc | other system | date |"
+    yield "| --- | --- | --- | --- | --- |"
+    for each in figures:
+        date = each.date if each.theirs_date is None else f"{each.date}; {each.peer}: {each.theirs_date}"
+        synced = "yes" if each.synced else "no"
+        yield f"| {each.what} | {synced} | {each.ours} | {each.peer}: {each.theirs} | {date} |"
+    yield ""
+    for setting in dict.fromkeys(each.setting for each in figures):
+        same = [each for each in figures if each.setting == setting]
+        commands = ", ".join(f"`{each}`" for each in dict.fromkeys(each.command for each in same))
+        yield f"- {setting}. Machine: {same[0].machine}. Command: {commands}."
