@@ -94,9 +94,7 @@ async def test_another_server_knows_repeated_batches_and_the_offset_of_the_last_
         assert peer.fetch(topic, 5)[:2] == (0, 5)
 
 
-async def test_a_batch_behind_a_gap_or_of_an_old_epoch_is_refused(
-    peer: KafkaPeer, topic: str
-) -> None:
+async def test_a_batch_behind_a_gap_or_of_an_old_epoch_is_refused(peer: KafkaPeer, topic: str) -> None:
     assert peer.produce(topic, batch_of(b"a", producer=(6, 1), first=0)) == (0, 0)
     assert peer.produce(topic, batch_of(b"c", producer=(6, 1), first=2)) == (45, -1)
     assert peer.produce(topic, batch_of(b"old", producer=(6, 0), first=1)) == (47, -1)
