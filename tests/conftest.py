@@ -191,21 +191,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("linux") and not LINUX:
-            item.add_marker(pytest.mark.skip(reason="only the kernel of Linux has it"))
         for folder, mark in FOLDER_MARKS.items():
             if item.nodeid.startswith(folder):
                 item.add_marker(mark)
         if config.getoption("timeout") is None:
             item.add_marker(pytest.mark.timeout(_limit_s(item) * max(_factor(config), 1)))
+    if not LINUX:
+        _choose(config, items, [item.get_closest_marker("linux") is None for item in items])
     if config.getoption("--one-form"):
-        chosen = choose_forms([_variant(item) for item in items])
-        config.hook.pytest_deselected(
-            items=[item for item, is_chosen in zip(items, chosen, strict=True) if not is_chosen]
-        )
-        items[:] = [item for item, is_chosen in zip(items, chosen, strict=True) if is_chosen]
+        _choose(config, items, choose_forms([_variant(item) for item in items]))
     # First, so that one of several workers has them all when the others begin to take tests from it: one Spark session.
     items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
+
+
+def _choose(config: pytest.Config, items: list[pytest.Item], chosen: list[bool]) -> None:
+    config.hook.pytest_deselected(
+        items=[item for item, is_chosen in zip(items, chosen, strict=True) if not is_chosen]
+    )
+    items[:] = [item for item, is_chosen in zip(items, chosen, strict=True) if is_chosen]
 
 
 def _limit_s(item: pytest.Item) -> int:

@@ -16,7 +16,7 @@ from eventproc.testing import check
 from tests.server.support import ClientProcess, ServerProcess, run_client
 from tests.transactions.support import TxnStream, events_of, wait_committed
 
-pytestmark = pytest.mark.subprocess
+pytestmark = [pytest.mark.subprocess, pytest.mark.linux]  # other systems have no wheel of the client
 
 
 @pytest.fixture(scope="module")

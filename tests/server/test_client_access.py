@@ -35,7 +35,7 @@ from tests.server.access_support import READ, UPDATE, add_user
 from tests.server.support import ClientProcess, ServerProcess, run_client
 from tests.server.test_client import in_order, payloads, wait_written
 
-pytestmark = pytest.mark.subprocess
+pytestmark = [pytest.mark.subprocess, pytest.mark.linux]  # other systems have no wheel of the client
 
 
 @attrs.frozen

@@ -68,8 +68,8 @@ def _import_kernel() -> ModuleType:
 
 
 def _become() -> None:
-    socket.TCP_KEEPALIVE = socket.TCP_KEEPIDLE  # type: ignore[attr-defined]
-    fcntl.F_FULLFSYNC = 51  # type: ignore[attr-defined]  # Linux refuses the request, as some file systems of macOS do
+    vars(socket)["TCP_KEEPALIVE"] = vars(socket)["TCP_KEEPIDLE"]
+    vars(fcntl)["F_FULLFSYNC"] = 51  # Linux refuses the request, as some file systems of macOS do
     for module, names in REMOVED.items():
         listed = vars(module).get("__all__", [])
         for name in names.split():
