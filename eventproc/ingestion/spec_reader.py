@@ -65,6 +65,8 @@ def parse_text(text: str) -> object:
     except ValueError as error:
         if text.lstrip().startswith(("{", "[")):
             raise invalid_argument("spec", text, f"not valid JSON: {error}") from error
+    except RecursionError:
+        raise invalid_argument("spec", text, _TOO_DEEP) from None
     try:
         import yaml  # an extra: programs that use no YAML need not install it
     except ImportError as error:
@@ -74,8 +76,13 @@ def parse_text(text: str) -> object:
         ) from error
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except RecursionError:
+        raise invalid_argument("spec", text, _TOO_DEEP) from None
+    except Exception as error:  # also what the library meets in a date, a number or a tag
         raise invalid_argument("spec", text, f"neither JSON nor YAML: {error}") from error
+
+
+_TOO_DEEP: Final = "it is nested too deeply"
 
 
 def read_spec(kind: type[T], plain: object, what: str) -> T:

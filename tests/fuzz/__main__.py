@@ -39,14 +39,14 @@ def main(inputs: int, arguments: list[str]) -> int:
 
     arguments: names of targets, none for all; and options of libFuzzer, such as -max_total_time=60.
     """
-    import atheris
+    from atheris.instrument_bytecode import instrument_func
 
     warnings.simplefilter("ignore", DeprecationWarning)
     logging.disable(logging.CRITICAL)
     from tests.fuzz.targets import TARGETS
 
     for function in _guiding_functions():
-        atheris.instrument_func(function)
+        instrument_func(function)
     names = [each for each in arguments if not each.startswith("-")] or [*TARGETS]
     options = [f"-runs={inputs}", *OPTIONS, *(each for each in arguments if each.startswith("-"))]
     failed: list[str] = []

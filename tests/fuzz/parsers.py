@@ -237,7 +237,9 @@ ARROW_FROM: Final = 16
 
 
 def _shown(columns: list[pa.Array]) -> list[tuple[str, ...]]:
-    texts = [[str(value) for value in column.to_pylist()] for column in columns]  # NaN differs from itself
+    # Python has no times before the year 1, and NaN differs from itself.
+    plain = [each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns]
+    texts = [[str(value) for value in column.to_pylist()] for column in plain]
     return list(zip(*texts, strict=True))
 
 

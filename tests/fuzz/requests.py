@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import anyio
+import attrs
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpclib.const import Status
@@ -225,6 +226,19 @@ def _parameters(number: int) -> list[str]:
     return [each.name for each in SHOWN[number].parameters if each.place == "query"]
 
 
+ODD: Final = (
+    *('"\\ud800"', "1e400", "-1", "1.5", '""', "null", "{}", "true", '"s/t"', '["s/t"]', "1"),
+    *("9" * 400, "[" * 900 + "]" * 900, '"2026-11-20T12:30:00Z"', '"7:0.0=0"', '"0.0"'),
+)
+"""Values of fields, in JSON."""
+
+
+def rest_input(method: str, path: str, body: str = "", query: str = "") -> bytes:
+    """Return the input of a call of a route."""
+    (number,) = (number for number, each in enumerate(SHOWN) if (each.method, each.path) == (method, path))
+    return bytes((number,)) + b"\0".join((b"", query.encode(), body.encode()))
+
+
 def rest_sample(random: Random) -> bytes:
     number = random.randrange(len(SHOWN))
     values = ("1", "10", "true", "head", "tail", "s/t", "7:0.0=0", "0.0", "2026-11-20T12:30:00Z", "")
@@ -243,5 +257,9 @@ def rest_sample(random: Random) -> bytes:
         {"name": "u", "password": "correct horse", "grants": [{"pattern": "*", "permission": "READ"}]},
         [1, None, {"a": 1e300}],
     )
-    body = json.dumps(random.choice(bodies)) if SHOWN[number].body is not None else ""
-    return bytes((number,)) + b"\0".join((b"", query.encode(), body.encode()))
+    route = SHOWN[number]
+    body = json.dumps(random.choice(bodies)) if route.body is not None else ""
+    if attrs.has(route.body) and random.random() < 0.7:
+        fields = (f'"{name}":{random.choice(ODD)}' for name in attrs.fields_dict(route.body))
+        body = f"{{{','.join(fields)}}}"
+    return rest_input(route.method, route.path, body, query)

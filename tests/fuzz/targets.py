@@ -30,6 +30,11 @@ class FuzzTarget:
     inputs: int = 1_000
 
 
+LARGE_NUMBER: Final = requests.rest_input(
+    "POST", "/eventproc/v1/groups/{scope}", f'{{"patience_ms":{"9" * 4_000}}}'
+)
+"""A call with an integer that no float holds."""
+
 TARGETS: Final[Mapping[str, FuzzTarget]] = MappingProxyType(
     {
         "wire": FuzzTarget(parsers.check_wire, parsers.wire_sample),
@@ -41,14 +46,20 @@ TARGETS: Final[Mapping[str, FuzzTarget]] = MappingProxyType(
         "tokens": FuzzTarget(parsers.check_token, parsers.token_sample),
         "payloads": FuzzTarget(parsers.check_payload, parsers.payload_sample, inputs=150),
         "rows": FuzzTarget(parsers.check_rows, parsers.rows_sample, (b"\3\0" + b"," * 2**15,), inputs=300),
-        "specs": FuzzTarget(parsers.check_spec, parsers.spec_sample),
+        "specs": FuzzTarget(
+            parsers.check_spec,
+            parsers.spec_sample,
+            (b'{"io":' + b"[" * 5_000, b"a: " + b"[" * 5_000, b"a: 2026-13-45", b"!!bool x"),
+        ),
         "kafka": FuzzTarget(kafka_parsers.check_request, kafka_parsers.request_sample, inputs=500),
         "records": FuzzTarget(kafka_parsers.check_records, kafka_parsers.records_sample, memory_bytes=2**25),
         "logins": FuzzTarget(kafka_parsers.check_login, kafka_parsers.login_sample),
         "controller": FuzzTarget(
             requests.check_controller, requests.controller_sample, memory_bytes=2**25, inputs=300
         ),
-        "rest": FuzzTarget(requests.check_rest, requests.rest_sample, memory_bytes=2**25, inputs=300),
+        "rest": FuzzTarget(
+            requests.check_rest, requests.rest_sample, (LARGE_NUMBER,), memory_bytes=2**25, inputs=300
+        ),
     }
 )
 """The targets by name."""
