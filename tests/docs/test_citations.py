@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.tidy.source import CODE, ROOT, files, name_of
 
 PAGES = {path.name: path for path in files("docs", suffix=".md")} | {
-    name: ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+    name: ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 }
 """Cited by name only, wherever they lie below docs/; README.md alone means the one at the top."""
 

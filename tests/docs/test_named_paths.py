@@ -7,7 +7,8 @@ import re
 from tests.tidy.source import ROOT
 
 PAGE = "\n".join(
-    (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "docs/where-to-change-what.md")
+    (ROOT / name).read_text(encoding="utf-8")
+    for name in ("CONTRIBUTING.md", "SECURITY.md", "docs/where-to-change-what.md")
 )
 
 

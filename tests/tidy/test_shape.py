@@ -17,7 +17,7 @@ FUNCTION_LINES_MAX = 60
 
 TOP_LEVEL = {
     *(".ci", ".gitignore", "LICENSE", "Makefile", "README.md", "pyproject.toml", "uv.lock"),
-    *("CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
     *("benchmarks", "cli", "data", "docs", "eventproc", "store", "tests", "tools", "workflows"),
 }
 

@@ -1,8 +1,8 @@
 """Pages of the site that are not below docs/: a hook of MkDocs, named in mkdocs.yml.
 
-The first part of the README is the landing page, and the rest is the tour. The change log and the guide for
-contributors become pages as they are. The reference of the public API has a page per public module, with one entry for
-each name in its `__all__`, so that it cannot fall behind.
+The first part of the README is the landing page, and the rest is the tour. The change log, the guide for contributors
+and the page about security become pages as they are. The reference of the public API has a page per public module, with
+one entry for each name in its `__all__`, so that it cannot fall behind.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ COPIED = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
 }
 TOUR = "## Two commands\n"
 """Where the tour begins in the README."""
