@@ -71,7 +71,7 @@ _MISFITS: Final = {
 
 
 class _Appended(NamedTuple):
-    """Where a batch lies. offset: UNKNOWN until its transaction is committed. is_new: it was not there before."""
+    """Where a batch lies. offset: UNKNOWN until its transaction is committed. is_new: false if it was there before."""
 
     stream_id: int
     segment: SegmentId
