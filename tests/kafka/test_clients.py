@@ -8,18 +8,20 @@ from typing import TypeVar
 import anyio
 import pytest
 from anyio import to_thread
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eventproc import CompactionPolicy, Event, ScalingPolicy, Topic
 from eventproc.runtime import Eventproc
 from tests.kafka.clients import (
     CLIENTS,
     CONFLUENT,
+    PATIENCE_S,
     KafkaClient,
     ReceivedRecord,
     Record,
     confluent_consumer,
     confluent_produce,
+    confluent_producer,
     take,
 )
 from tests.server.support import ServerProcess
@@ -187,6 +189,28 @@ async def test_a_consumer_that_takes_small_answers_only_reads_large_records_of_m
     ]
 
 
+async def test_a_producer_learns_that_a_topic_was_created_again_with_fewer_partitions(
+    server: ServerProcess, ep: Eventproc
+) -> None:
+    producer = confluent_producer(server.kafka, {"sticky.partitioning.linger.ms": 0, "log_level": 0})
+    topic = await ep.create_topic("shop/recreated", partitions=8)
+
+    def produce() -> list[tuple[KafkaError | None, int | None]]:
+        reports: list[tuple[KafkaError | None, int | None]] = []
+        for _ in range(40):
+            producer.produce(
+                "recreated", b"v", on_delivery=lambda why, sent: reports.append((why, sent.partition()))
+            )
+        assert producer.flush(PATIENCE_S) == 0
+        return reports
+
+    assert len(set(await to_thread.run_sync(produce))) > 1
+    await topic.delete()
+    await ep.create_topic("shop/recreated", partitions=1)
+    await to_thread.run_sync(produce)  # those for the partitions that are gone fail
+    assert set(await to_thread.run_sync(produce)) == {(None, 0)}
+
+
 async def test_clients_see_the_topics_of_the_scope_and_neither_streams_nor_other_scopes(
     server: ServerProcess, ep: Eventproc
 ) -> None:
@@ -222,7 +246,6 @@ async def test_a_topic_that_grows_or_is_created_again_is_served_as_it_is_now(
     await to_thread.run_sync(confluent_produce, server.kafka, "changing", 0, [Record(b"old")] * 3)
     await topic.add_partitions(1)
     assert await to_thread.run_sync(confluent_produce, server.kafka, "changing", 1, [Record(b"new")]) == [0]
-    await topic.seal()
     await topic.delete()
     await ep.create_topic("shop/changing", partitions=1)
     assert await to_thread.run_sync(confluent_produce, server.kafka, "changing", 0, [Record(b"again")]) == [0]
@@ -235,7 +258,6 @@ async def test_a_sealed_topic_is_refused_for_good_and_stays_readable(
 ) -> None:
     topic = await ep.create_topic("shop/sealed", partitions=1)
     await to_thread.run_sync(confluent_produce, server.kafka, "sealed", 0, [Record(b"kept")])
-    await topic.seal()
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
         await to_thread.run_sync(confluent_produce, server.kafka, "sealed", 0, [Record(b"late")])
     found = await to_thread.run_sync(CONFLUENT.consume, server.kafka, "sealed", 1, 1)

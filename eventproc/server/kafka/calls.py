@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 import attrs
 
 from eventproc.server.kafka.kafka_errors import KafkaCode
+
+NO_INCARNATION: Final = UUID(int=0)
 
 
 class TopicPlace(NamedTuple):
@@ -113,11 +116,12 @@ class SaslAuthenticate:
 
 @attrs.frozen
 class TopicAnswer:
-    """What there is of a topic: its number of partitions, 0 with an error."""
+    """What there is of a topic: its number of partitions, 0 with an error. incarnation: its id, until it is deleted."""
 
     name: str
     partitions: int
     code: KafkaCode = KafkaCode.NONE
+    incarnation: UUID = NO_INCARNATION
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from uuid import UUID
 
 import attrs
 
@@ -84,7 +85,9 @@ class ServedTopics:
             check_stream_name(topic)
             if not caller.may(Permission.READ, self._full_name(topic)):
                 return TopicAnswer(topic, 0, KafkaCode.TOPIC_AUTHORIZATION_FAILED)
-            return TopicAnswer(topic, len(self.get(tx, topic).segments))
+            found = self.record(tx, topic)
+            incarnation = UUID(int=found.created_ms << 64 | found.stream_id)
+            return TopicAnswer(topic, len(_served(tx, found).segments), incarnation=incarnation)
         except InvalidArgument:  # producers refuse their records at once: no such topic will ever exist
             return TopicAnswer(topic, 0, KafkaCode.INVALID_TOPIC_EXCEPTION)
         except NotFound:

@@ -85,7 +85,7 @@ MESSAGES: Final = (
     KafkaMessage(ProduceRequest, ProduceResponse, 3, 9, _produce),
     KafkaMessage(FetchRequest, FetchResponse, 4, 12, _fetch),
     KafkaMessage(ListOffsetsRequest, ListOffsetsResponse, 1, 6, _list_offsets),
-    KafkaMessage(MetadataRequest, MetadataResponse, 1, 9, _metadata),
+    KafkaMessage(MetadataRequest, MetadataResponse, 1, 11, _metadata),
     KafkaMessage(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4, _epochs),
     KafkaMessage(InitProducerIdRequest, InitProducerIdResponse, 0, 4, _init_producer),
 )
@@ -110,6 +110,7 @@ def metadata_answer(
                 version=version,
                 error_code=int(topic.code),
                 name=topic.name,
+                topic_id=topic.incarnation,
                 is_internal=False,
                 partitions=[
                     of_topic.MetadataResponsePartition(
