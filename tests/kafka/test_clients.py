@@ -246,6 +246,7 @@ async def test_a_topic_that_grows_or_is_created_again_is_served_as_it_is_now(
     await to_thread.run_sync(confluent_produce, server.kafka, "changing", 0, [Record(b"old")] * 3)
     await topic.add_partitions(1)
     assert await to_thread.run_sync(confluent_produce, server.kafka, "changing", 1, [Record(b"new")]) == [0]
+    await topic.seal()
     await topic.delete()
     await ep.create_topic("shop/changing", partitions=1)
     assert await to_thread.run_sync(confluent_produce, server.kafka, "changing", 0, [Record(b"again")]) == [0]
@@ -258,6 +259,7 @@ async def test_a_sealed_topic_is_refused_for_good_and_stays_readable(
 ) -> None:
     topic = await ep.create_topic("shop/sealed", partitions=1)
     await to_thread.run_sync(confluent_produce, server.kafka, "sealed", 0, [Record(b"kept")])
+    await topic.seal()
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
         await to_thread.run_sync(confluent_produce, server.kafka, "sealed", 0, [Record(b"late")])
     found = await to_thread.run_sync(CONFLUENT.consume, server.kafka, "sealed", 1, 1)
