@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix extras torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects fuzz sbom audit mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix extras torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects alerts fuzz sbom audit mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -146,6 +146,9 @@ audit: setup ## known vulnerabilities of these versions (needs PyPI's JSON API)
 	mkdir -p build
 	$(RUNTIME) --output-file build/runtime.txt >&2
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement build/runtime.txt $(ARGS)
+
+alerts: setup ## let promtool, of Debian's package prometheus, fire each alert of docs/examples/monitoring
+	$(PYTEST) $(ARGS) tests/server/promtool_alerts.py
 
 mutants: setup ## plant known bugs one at a time; fails if a test does not find one; ARGS="name ..." to choose
 	$(BIN)/python -m tools.mutants $(ARGS)

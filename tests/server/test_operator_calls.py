@@ -76,8 +76,9 @@ async def test_numbers_of_partitions_are_committed_as_in_python(rest: RestInMemo
         (0, 0, 0),
         (1, 1, 0),
     ]
-    for wrong in ({}, {"numbers": []}, {"numbers": [{**numbers[0], "number": 2}]}):
-        assert (await rest.call("POST", path, wrong)).status == 400
+    assert (await rest.call("POST", path, {})).status == 400
+    for wrong in ([], [{**numbers[0], "number": 2}]):
+        assert (await rest.call("POST", path, {"numbers": wrong})).status == 400
 
 
 async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMemory) -> None:

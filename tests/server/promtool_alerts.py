@@ -1,4 +1,7 @@
-"""Each alert fires for the trouble that it names, and not in health, as `promtool` of Prometheus evaluates it."""
+"""Each alert fires for the trouble that it names, and not in health, as `promtool` of Prometheus evaluates it.
+
+`make alerts` runs these tests, because few machines have `promtool`: Debian has it in the package `prometheus`.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,7 @@ import yaml
 
 from tests.server.test_monitoring import EXAMPLES, RULES
 
-PROMTOOL: Final = shutil.which("promtool")
-
-pytestmark = [
-    pytest.mark.subprocess,
-    pytest.mark.skipif(PROMTOOL is None, reason="needs `promtool`, which Debian has in `prometheus`"),
-]
+pytestmark = pytest.mark.subprocess
 
 FILE: Final = EXAMPLES / "alerts.yaml"
 
@@ -60,8 +58,9 @@ TROUBLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = MappingProxyType(
 
 def run(*arguments: object) -> str:
     """Return what `promtool` says. Fails if it finds something wrong."""
-    assert PROMTOOL is not None
-    done = subprocess.run([PROMTOOL, *map(str, arguments)], capture_output=True, text=True, check=False)
+    promtool = shutil.which("promtool")
+    assert promtool is not None, "`promtool` is not installed"
+    done = subprocess.run([promtool, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
