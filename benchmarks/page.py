@@ -51,6 +51,7 @@ async def _look(task: Task, place: str | None) -> Sample:
     """Return the share of a core that the server uses while a place of the page is open; None: no page."""
     await _fill(task)
     options = ("--ui", "--rest", "0")
+    used_s = seconds = rss_mb = 0.0
     async with (
         server_process(task, options, _SAYS) as (process, said),
         anyio.create_task_group() as tasks,
