@@ -300,6 +300,8 @@ def unpack_inline(packed: bytes) -> Columns:
         else:
             values.append(rest[at : at + length])
             at += length
+    if at != len(rest):
+        raise CorruptRecord(key="an extent with its events inline", reason=CHANGED)
     return Columns._make(values)
 
 

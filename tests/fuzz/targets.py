@@ -30,6 +30,12 @@ class FuzzTarget:
     inputs: int = 1_000
 
 
+WRONG_LENGTHS: Final = bytes.fromhex(
+    "cf0708aa0400000006000000ffffffff88000000ffffffff060000000900000009"
+    "00000000010000003007dd1b256feb0000005b6e756c6c5d00000000000000019e"
+)
+"""An inline extent with a right checksum, whose columns are longer than it."""
+
 LARGE_NUMBER: Final = requests.rest_input(
     "POST", "/eventproc/v1/groups/{scope}", f'{{"patience_ms":{"9" * 4_000}}}'
 )
@@ -39,7 +45,7 @@ TARGETS: Final[Mapping[str, FuzzTarget]] = MappingProxyType(
     {
         "wire": FuzzTarget(parsers.check_wire, parsers.wire_sample),
         "frames": FuzzTarget(parsers.check_frames, parsers.frames_sample),
-        "extents": FuzzTarget(parsers.check_extent, parsers.extent_sample, (bytes(4),)),
+        "extents": FuzzTarget(parsers.check_extent, parsers.extent_sample, (bytes(4), WRONG_LENGTHS)),
         "buffers": FuzzTarget(parsers.check_buffers, parsers.buffers_sample, (b"", bytes(8))),
         "marks": FuzzTarget(parsers.check_mark, parsers.mark_sample),
         "cuts": FuzzTarget(parsers.check_cut, parsers.cut_sample),
