@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.docs.page import ROOT
-from tests.page.support import WIDTHS, Visit, running_browser
+from tests.page.support import WIDTHS, BrowserVisit, running_browser
 
 pytestmark = pytest.mark.subprocess
 
@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_each_kind_of_page_can_be_read_by_everybody(browser: Browser, site: str, dark: bool) -> None:
     found = {}
     for name in PAGES:
-        visit = Visit(browser, f"{site}{name}", site, dark=dark)
+        visit = BrowserVisit(browser, f"{site}{name}", site, dark=dark)
         for width in (WIDTHS[0], WIDTHS[-1]):
             visit.page.set_viewport_size({"width": width, "height": 900})
             wide = ["wider than the screen"] if visit.is_wider_than_screen() else []
@@ -55,7 +55,7 @@ def test_each_kind_of_page_can_be_read_by_everybody(browser: Browser, site: str,
 
 
 def test_search_finds_a_word_without_a_server(browser: Browser, site: str) -> None:
-    visit = Visit(browser, f"{site}index.html", site)
+    visit = BrowserVisit(browser, f"{site}index.html", site)
     visit.page.get_by_placeholder("Search").fill("watermark")
     result = visit.page.locator(".md-search-result__link").first
     expect(result).to_contain_text("watermark")
@@ -66,7 +66,7 @@ def test_search_finds_a_word_without_a_server(browser: Browser, site: str) -> No
 
 
 def test_picture_of_a_stream_shows_numbers_and_the_colours_of_the_page(browser: Browser, site: str) -> None:
-    visit = Visit(browser, f"{site}index.html", site, dark=True)
+    visit = BrowserVisit(browser, f"{site}index.html", site, dark=True)
     picture = visit.page.get_by_role("img", name="shop/orders")
     expect(picture).to_be_visible()
     assert "events, " in picture.locator("rect title").first.inner_html()

@@ -93,7 +93,7 @@ def serving(directory: Path, *arguments: str, **variables: str) -> Iterator[Serv
         process.stdout.close()
 
 
-class Visit:
+class BrowserVisit:
     """A page in the browser, and what it did that a page must not do.
 
     home: what the addresses begin with that it may ask. complaints: what it wrote to the console, and uncaught errors.
@@ -125,7 +125,9 @@ class Visit:
     def violations(self, *rules: str) -> list[str]:
         """Return what axe-core finds: the rule, and the elements. rules: which ones it knows; all unless given."""
         self.page.evaluate(AXE)
-        options: dict[str, object] = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
+        options: dict[str, object] = {"resultTypes": ["violations"]}
+        if rules:
+            options["runOnly"] = rules
         options["preload"] = not self._home.startswith(
             "file:"
         )  # a file may not read the styles of another one
@@ -140,7 +142,7 @@ class Visit:
         self.page.close()
 
 
-class PageVisit(Visit):
+class PageVisit(BrowserVisit):
     """A visit of the served page."""
 
     def __init__(self, browser: Browser, served: Served, *, width: int = 1280, dark: bool = False) -> None:
