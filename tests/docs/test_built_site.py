@@ -43,7 +43,7 @@ def test_each_kind_of_page_can_be_read_by_everybody(browser: Browser, site: str,
     found = {}
     for name in PAGES:
         visit = BrowserVisit(browser, f"{site}{name}", site, dark=dark)
-        visit.page.emulate_media(reduced_motion="reduce")  # colours that fade in have too little contrast meanwhile
+        visit.page.emulate_media(reduced_motion="reduce")  # what fades in has too little contrast
         for width in (WIDTHS[0], WIDTHS[-1]):
             visit.page.set_viewport_size({"width": width, "height": 900})
             wide = ["wider than the screen"] if visit.is_wider_than_screen() else []
