@@ -99,6 +99,7 @@ async def test_without_shm_checkpoints_follow_the_bytes_written(world: World) ->
     )  # every third batch: 8 pages plus the estimate for each
 
 
+@pytest.mark.linux
 @pytest.mark.subprocess
 async def test_a_long_read_that_keeps_the_log_too_large_is_named(
     world: World, caplog: pytest.LogCaptureFixture

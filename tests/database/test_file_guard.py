@@ -113,6 +113,7 @@ def descriptors_of(path: Path) -> int:
     return sum(os.path.realpath(entry) == str(path.resolve()) for entry in Path("/proc/self/fd").iterdir())
 
 
+@pytest.mark.linux
 @pytest.mark.subprocess
 @pytest.mark.parametrize("disturbance", DISTURBANCES, ids=", ".join)
 @pytest.mark.parametrize("kind", ["guarded", "bare"])
@@ -259,6 +260,7 @@ FORKING = """
 """
 
 
+@pytest.mark.linux
 @pytest.mark.subprocess
 def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> None:
     with ChildProcess.running(FORKING, path, "stays") as parent:
@@ -268,6 +270,7 @@ def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> 
         assert not ofd_locks(path)
 
 
+@pytest.mark.linux
 @pytest.mark.subprocess
 def test_a_forked_child_that_closes_inherited_files_does_not_remove_the_wal(path: Path) -> None:
     with ChildProcess.running(FORKING, path, "closes") as parent:

@@ -200,14 +200,14 @@ def test_what_cannot_be_written_is_refused(locked: str, reason: str) -> None:
             database.write_bytes(b"SQLite format 3")
             database.chmod(0o444)
             path.chmod(0o555 if sys.argv[1] == "directory" else 0o777)
-            if os.geteuid() == 0:
-                os.setresuid(65534, 65534, 0)
+            if is_root := os.geteuid() == 0:
+                os.setreuid(65534, -1)  # `os.access` asks about the real user
             try:
                 check_directory(path, create=True)
             except StoreUnusable as why:
                 print(why.reason)
-            if os.getresuid()[2] == 0:
-                os.setresuid(0, 0, 0)
+            if is_root:
+                os.setreuid(0, -1)
             path.chmod(0o777)
         """,
         locked,

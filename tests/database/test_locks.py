@@ -93,6 +93,7 @@ def test_a_stopped_holder_is_named_and_a_killed_one_releases_the_lock(path: Path
     lock.close()
 
 
+@pytest.mark.linux
 def test_a_holder_stopped_before_writing_its_record_is_named(path: Path) -> None:
     before, lock = WriteLock(path, CLOCK), WriteLock(path, CLOCK)
     before.acquire()
@@ -142,6 +143,7 @@ def test_the_record_of_a_shorter_pid_overwrites_a_longer_one(path: Path) -> None
     lock.close()
 
 
+@pytest.mark.linux
 def test_openers_share_format_lock_and_a_migration_names_their_pids(path: Path) -> None:
     lock = FormatLock(path)
     with peer("format", path) as first, peer("format", path) as second:
@@ -161,6 +163,7 @@ def test_openers_share_format_lock_and_a_migration_names_their_pids(path: Path) 
     lock.close()
 
 
+@pytest.mark.linux
 def test_a_refused_migration_holds_nothing(path: Path) -> None:
     lock = FormatLock(path)
     with peer("format", path) as other:
@@ -233,6 +236,7 @@ FORKING = """
 """
 
 
+@pytest.mark.linux
 def test_a_forked_child_neither_releases_nor_keeps_its_parents_locks(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("write.lock", "format.lock", "controller.lock")]
     with ChildProcess.running(FORKING, *paths) as parent:

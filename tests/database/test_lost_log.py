@@ -183,6 +183,7 @@ def flip(path: Path) -> None:
         file.write(bytes([byte ^ 0xFF]))
 
 
+@pytest.mark.linux
 @pytest.mark.subprocess
 @pytest.mark.parametrize(
     ("damage", "said"),
@@ -336,6 +337,7 @@ async def test_a_last_close_before_its_record_was_written_leaves_a_file_that_ope
     assert await rows(directory) == ["a"]
 
 
+@pytest.mark.linux
 @pytest.mark.subprocess
 async def test_commits_of_the_event_loop_do_not_make_the_record_of_another_process_older(
     directory: Path, tmp_path: Path

@@ -88,6 +88,7 @@ async def test_writes_go_to_the_log_that_another_program_created_meanwhile(
             assert int(run(STRANGER, database)) == 2
 
 
+@pytest.mark.linux
 async def test_commits_survive_programs_that_open_and_close_an_open_database(database: Path) -> None:
     async with open_world("file", database.parent) as world:
         await world.db.write(insert("during"))
@@ -97,6 +98,7 @@ async def test_commits_survive_programs_that_open_and_close_an_open_database(dat
         assert int(run(STRANGER, database)) == 3
 
 
+@pytest.mark.linux
 async def test_a_database_locked_by_another_program_is_refused_in_one_line(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
