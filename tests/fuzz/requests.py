@@ -259,7 +259,7 @@ def rest_sample(random: Random) -> bytes:
     )
     route = SHOWN[number]
     body = json.dumps(random.choice(bodies)) if route.body is not None else ""
-    if attrs.has(route.body) and random.random() < 0.7:
+    if route.body is not None and attrs.has(route.body) and random.random() < 0.7:
         fields = (f'"{name}":{random.choice(ODD)}' for name in attrs.fields_dict(route.body))
         body = f"{{{','.join(fields)}}}"
     return rest_input(route.method, route.path, body, query)
