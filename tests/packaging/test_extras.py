@@ -20,7 +20,9 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 PLATFORMS = ("x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl")
 
 
-@pytest.mark.parametrize("resolution, python", zip(RESOLUTIONS, (PYTHONS[0], PYTHONS[-1]), strict=True))
+@pytest.mark.parametrize(
+    ("resolution", "python"), list(zip(RESOLUTIONS, (PYTHONS[0], PYTHONS[-1]), strict=True))
+)
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_all_extras_resolve_together_without_a_compiler(platform: str, resolution: str, python: str) -> None:
     extras = [extra for extra in EXTRAS if "musl" not in platform or extra not in NOT_ON_MUSL]
