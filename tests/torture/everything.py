@@ -362,7 +362,7 @@ class EverythingRun:
     async def _wait_end(self) -> None:
         """Wait until everything that was written is copied, counted and in the table. Raises TimeoutError."""
         with anyio.fail_after(END_S):
-            while self._copied.counts != self._written or self._open_jobs:
+            while dict(self._copied.counts) != dict(self._written) or self._open_jobs:
                 await self._wait_read()
             while await self._rows() != self._written.total():  # noqa: ASYNC110
                 await anyio.sleep(SAMPLE_S)  # other processes ingest them

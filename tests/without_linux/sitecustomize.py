@@ -68,8 +68,12 @@ def _import_kernel() -> ModuleType:
 
 
 def _become() -> None:
-    vars(socket)["TCP_KEEPALIVE"] = vars(socket)["TCP_KEEPIDLE"]
-    vars(fcntl)["F_FULLFSYNC"] = 51  # Linux refuses the request, as some file systems of macOS do
+    full_sync = 51  # Linux refuses the request, as some file systems of macOS do
+    for module, name, value in (
+        (socket, "TCP_KEEPALIVE", vars(socket)["TCP_KEEPIDLE"]),
+        (fcntl, "F_FULLFSYNC", full_sync),
+    ):
+        setattr(module, name, value)
     for module, names in REMOVED.items():
         listed = vars(module).get("__all__", [])
         for name in names.split():
