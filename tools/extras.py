@@ -33,9 +33,7 @@ COMPILED_ON_MUSL = ("aiokafka",)
 NOT_ON_MUSL = ("java",)
 """Extras that cannot be installed with musl."""
 
-TEST_PACKAGES = (
-    *("hypothesis", "psutil", "psycopg[binary]", "pytest>=8.2", "pytest-timeout", "pytest-xdist"),
-)
+TEST_PACKAGES = ("hypothesis", "psutil", "psycopg[binary]", "pytest>=8.2", "pytest-timeout", "pytest-xdist")
 """What each run of tests needs."""
 
 
@@ -120,6 +118,8 @@ def main() -> None:
     parser.add_argument("--resolution", choices=RESOLUTIONS, help="both by default")
     chosen = parser.parse_args()
     BUILT.mkdir(parents=True, exist_ok=True)
+    for old in BUILT.glob("eventproc-*"):
+        old.unlink()
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", BUILT)
     failed: list[str] = []
     for name in chosen.names or RUNS:
@@ -144,7 +144,8 @@ def _run_tests(name: str, resolution: str, interpreter: str) -> bool:
     run(UV, "pip", "check", "--quiet", "--python", python)
     run(python, "-c", _first_program(), str(folder / "hello"))
     direct = folder / "direct.txt"  # what the tests need may move the rest
-    direct.write_text("".join(line for line in pins.read_text().splitlines(True) if _name(line) in _direct()))
+    named = _direct()
+    direct.write_text("".join(line for line in pins.read_text().splitlines(True) if _name(line) in named))
     run(*install, "--constraint", direct, *TEST_PACKAGES, *case.packages)
     # Old versions warn of what is deprecated in this Python: with them, warnings are no errors.
     command: list[str | Path] = [

@@ -8,10 +8,8 @@ tests/without_linux can import it as on macOS.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
-import resource
 import socket
 import struct
 import sys
@@ -27,6 +25,9 @@ if sys.platform not in ("linux", "darwin"):
         f"eventproc runs on Linux, and on macOS for development, but not on {sys.platform!r}."
         " Use a container or a virtual machine with Linux; on Windows, WSL 2"
     )
+
+import fcntl  # other systems have neither
+import resource
 
 LINUX: Final = sys.platform == "linux"
 

@@ -296,12 +296,14 @@ class PartitionTarget:
     """Where each partition of a group is reset to: one of the fields, the others None. Raises InvalidArgument.
 
     start: an end, or the first event appended at that wall time or later. duration_ms: the first event that is not
-    older. number: of an event. shift: so many events further, or back if negative.
+    older. number: of an event. numbers: of an event, for each (stream, partition). shift: so many events further, or
+    back if negative.
     """
 
     start: Moment | None = None
     duration_ms: int | None = None
     number: int | None = None
+    numbers: Mapping[tuple[str, int], int] | None = None
     shift: int | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -311,9 +313,10 @@ class PartitionTarget:
             raise invalid_argument("reset", given, reason)
         if self.start is not None:
             check_start(self.start, ())
-        for what, value, least in (("duration", self.duration_ms, 0), ("number", self.number, 0)):
+        numbers = (self.number, *(self.numbers or {}).values())
+        for what, value in (("duration", self.duration_ms), *(("number", each) for each in numbers)):
             if value is not None:
-                check_int(what, value, least=least)
+                check_int(what, value, least=0)
         if self.shift is not None:
             check_int("shift", self.shift)
 
@@ -321,15 +324,20 @@ class PartitionTarget:
         """Return the start position of a complete stream; None for a position that only a partition has."""
         return self.start if self.duration_ms is None else tx.now_ms - self.duration_ms
 
-    def number_in(self, tx: Tx, key: SegmentKey, before: Progress) -> tuple[int, bool]:
-        """Return the event number to go to in a segment, and whether it was clamped into what is kept."""
+    def number_in(
+        self, tx: Tx, key: SegmentKey, place: tuple[str, int], before: Progress
+    ) -> tuple[int, bool]:
+        """Return the event number to go to in a partition, and whether it was clamped into what is kept."""
         state, start = segment_state(tx, *key), self.start_at(tx)
         low, high = (0, 0) if state is None else (state.head_number, state.tail_number)
         if start in ("head", "tail"):
             return (low if start == "head" else high), False
         if isinstance(start, int):
             return (0 if state is None else number_at(tx, *key, offset_at_time(tx, *key, start))), False
-        wanted = self.number if self.number is not None else before.number + (self.shift or 0)
+        if self.numbers is not None:
+            wanted = self.numbers[place]
+        else:
+            wanted = before.number + (self.shift or 0) if self.number is None else self.number
         number = min(max(wanted, low), high)
         return number, number != wanted
 
@@ -424,8 +432,9 @@ def _moved_partitions(
     clamped: set[SegmentId] = set()
     for segment, before in where.held:
         key, progress = (where.stream.stream_id, segment), before
-        if wanted is None or (where.stream.name, number_of(segment)) in wanted:
-            number, is_clamped = request.number_in(tx, key, before)
+        place = where.stream.name, number_of(segment)
+        if wanted is None or place in wanted:
+            number, is_clamped = request.number_in(tx, key, place, before)
             if segment_state(tx, *key) is not None and number != before.number:
                 progress = Progress(number, offset_of_number(tx, *key, number))
             if is_clamped:
@@ -436,12 +445,13 @@ def _moved_partitions(
 
 def commit_numbers(tx: Tx, db: Database, group: str, numbers: Mapping[tuple[str, int], int]) -> None:
     """Commit event numbers for a group without online readers. Raises as `reset_partitions`."""
-    for (stream, partition), number in numbers.items():
-        request = PartitionTarget(number=number)
-        (found,) = reset_partitions(tx, db, group, request, partitions=[(stream, partition)])
-        if found.clamped:
-            reason = f"partition {partition} of {stream} keeps event {found.number} and others on one side of it only"
-            raise invalid_argument("number", number, reason)
+    if not numbers:
+        return
+    for each in reset_partitions(tx, db, group, PartitionTarget(numbers=numbers), partitions=numbers):
+        if each.clamped:
+            place = f"partition {each.partition} of {each.stream}"
+            reason = f"{place} keeps event {each.number} and others on one side of it only"
+            raise invalid_argument("number", numbers[each.stream, each.partition], reason)
 
 
 def verify_empty(tx: Tx, db: Database, group: str, *, event: str) -> None:

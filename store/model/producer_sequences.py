@@ -1,9 +1,10 @@
 """Where a batch of an idempotent producer belongs: the next one, a repeated one, or one that must not be stored.
 
 Pure. A producer of Kafka's protocol numbers its records of a partition from 0 on, per epoch; the numbers begin again
-after 2**31 - 1. The store keeps one growing number for each producer and partition, its *position*: the epoch in the
-upper bits, and below it how many records of this epoch are stored. It is compared and set in the transaction that
-appends a batch, so that a batch that is delayed on an old connection is never stored behind its repetition.
+after 2**31 - 1. The store keeps a growing number for each producer and partition, its *position*: the epoch in the
+upper bits, and below it the number of its next record. It is compared and set in the transaction that appends a batch,
+so that a batch that is delayed on an old connection is never stored behind its repetition. Beside it lie where a
+producer began whose earlier records are unknown, and the number of the event after its last batch.
 """
 
 from __future__ import annotations

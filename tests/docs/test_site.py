@@ -46,7 +46,7 @@ def test_a_comparison_is_short_and_says_what_was_measured() -> None:
     pages = {path: path.read_text(encoding="utf-8") for path in files("docs/compare", suffix=".md")}
     peers = {path: text for path, text in pages.items() if path.name != "README.md"}
     assert [path.name for path, text in peers.items() if text.count("\n") > LINES_MAX] == []
-    parts = ("**Take eventproc**", "## What differs", "## Words", "## Moving", "<!-- figures: ", "read on 20")
+    parts = ("**Take eventproc**", "## What differs", "## Words", "## Moving", "<!-- figures: ", "Sources: ")
     assert [(path.name, each) for path, text in peers.items() for each in parts if each not in text] == []
     linked = set(
         re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/compare/README.md").read_text(encoding="utf-8"))

@@ -323,6 +323,26 @@ def test_reset_of_partitions_goes_where_its_dry_run_said(visit: PageVisit, store
         assert [each.events for each in group.partitions()] == [0, 1], "what came after the dry run is read"
 
 
+def test_partitions_of_a_split_stream_are_reset_to_what_lies_before_the_split(
+    visit: PageVisit, store: Path
+) -> None:
+    with eventproc.open_blocking(store) as ep:
+        stream = ep.create_stream("shop/split", payload=bytes)
+        with stream.writer() as writer:
+            writer.write(b"one")
+        group = ep.create_group("shop/splits", [stream])
+        stream.split(0)
+        with group.reader("r") as reader:
+            assert [each.payload for each in reader.until(stream.tail())] == [b"one"]
+        visit.go("groups/shop/splits")
+        visit.act("Reset partitions")
+        visit.page.get_by_label("start").fill("head")
+        visit.preview()
+        visit.confirm("Reset partitions")
+        with group.reader("r") as reader:
+            assert [each.payload for each in reader.until(stream.tail())] == [b"one"]
+
+
 def test_picture_follows_while_the_stream_scales(visit: PageVisit, store: Path) -> None:
     with eventproc.open_blocking(store) as ep:
         stream = ep.create_stream("shop/scaled")

@@ -6,8 +6,9 @@ Two processes run processors, windows, a worker and a schedule. A client writes,
 submits jobs, splits and merges, and reads what the others make of it as one reader of a group. A worker of Spark
 ingests the stream into a table; a Chromium looks at the page; backups are made. What all groups have passed is
 truncated, so that after the first fifth of the run everything may stay as it is. Nothing is killed: other tortures do
-that. At the end each event was copied once and in order, counted once in a window, and is once in the table; each job
-was done once. With "server" the store lies on a PostgreSQL server, of which no backups are made.
+that. At the end each event was copied once and in order, and is once in the table; the windows that have closed counted
+each event once; each job was done once. With "server" the store lies on a PostgreSQL server, of which no backups are
+made.
 
 It also says how many rows each table has: those of jobs, transactions and requests that ended are kept for days.
 """
@@ -366,6 +367,7 @@ class EverythingRun:
                 await self._wait_read()
             while await self._rows() != self._written.total():  # noqa: ASYNC110
                 await anyio.sleep(SAMPLE_S)  # other processes ingest them
+        assert self._spans.events and self._ticks, "no window has closed, or no schedule has ticked"
         self._counts["ticks"] = len(self._ticks)
         self._counts["in windows"] = self._spans.events
 

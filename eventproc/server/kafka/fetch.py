@@ -182,6 +182,8 @@ class PartitionReader:
                 room = max(min(each.bytes_max, bytes_max), 1)
                 records = await self._records(partition, each.offset, room)
                 if len(records) > room and not is_empty:
+                    # What the answer has no room for, it has none for in other partitions either, most likely.
+                    bytes_max = bytes_max if room < bytes_max else 0
                     records = b""
             is_empty = is_empty and not records
             bytes_max -= len(records)

@@ -196,7 +196,7 @@ def _stored_headers(value: bytes | None, sent: Sequence[tuple[str, bytes | None]
         is_plain = is_plain and text is not None and name not in shown
         if text is not None:
             shown[name] = text
-    if len(shown) + (value == b"") > HEADERS_COUNT_MAX:
+    if len(shown) + (not is_plain or value == b"") > HEADERS_COUNT_MAX:
         is_plain, shown = False, dict(islice(shown.items(), HEADERS_COUNT_MAX - 1))
     shown = check_headers(shown)
     more: dict[str, object] = {} if is_plain else {"headers": [_as_text(*each) for each in sent]}

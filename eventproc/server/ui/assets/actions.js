@@ -132,9 +132,15 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
       // What was confirmed, also if streams have grown since then.
       else if (state.found?.cut && body?.cut) body = { ...body, cut: state.found.cut };
       else if (state.found?.[0]?.cut_after && body?.start) body = { ...body, start: state.found.map((each) => each.cut_after) };
-      else if (operation.operationId === "resetPartitions" && state.found.length > 0) {
-        path = filled(operation.template.replace(/reset$/, "commit"), given);
-        body = { numbers: state.found.map(({ stream, partition, number }) => ({ stream, partition, number })) };
+      else if (operation.operationId === "resetPartitions") {
+        const numbers = state.found.map(({ stream, partition, number }) => ({ stream, partition, number }));
+        const read = await call(filled(operation.template.replace(/\/reset$/, ""), given));
+        const isRead = (place) => read.some((each) => each.topic === place.stream && each.partition === place.partition);
+        // Segments of a split stream that the group does not read now have no number that can be set.
+        if (numbers.length > 0 && numbers.every(isRead)) {
+          path = filled(operation.template.replace(/reset$/, "commit"), given);
+          body = { numbers };
+        }
       }
       const answered = await answer(withQuery(path, query), { method: operation.method, body });
       setState({ step: dryRun ? "preview" : "done", ...answered });
