@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eventproc import CompactionPolicy, Event, ScalingPolicy, Topic
 from eventproc.runtime import Eventproc
+from eventproc.store.model.limits import HEADERS_COUNT_MAX
 from tests.kafka.clients import (
     CLIENTS,
     CONFLUENT,
@@ -43,6 +44,9 @@ ODD = [
     Record(b"binary header", b"key", (("name", b"\xff"), ("none", None)), 8_000),
     Record(bytes(range(256)) * 3_000, b"large", (), 9_000),
     Record(b"", b"many headers", tuple((f"name {n}", b"%d" % n) for n in range(261)), 10_000),
+    Record(
+        b"1", b"most headers", (*((f"{n}", b"1") for n in range(HEADERS_COUNT_MAX)), ("none", None)), 11_000
+    ),
 ]
 """Records that the model of the store says, and others that it does not."""
 
