@@ -21,10 +21,10 @@ from eventproc.store.segments import create_segments, delete_segments, truncate_
 CLIENT_SEGMENT: Final = SegmentId(0)
 """The one segment of a client's log."""
 
-GROUP_LOG: Final = "_RG"
+GROUP_LOG_PREFIX: Final = "_RG"
 """What the name of a reader group follows in the name of the log in which its readers agree."""
 
-MARK_LOG: Final = "_MARK"
+MARK_LOG_PREFIX: Final = "_MARK"
 """What the name of a stream follows in the name of the log with its marks of time."""
 
 

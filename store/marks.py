@@ -23,7 +23,7 @@ from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, ge
 from eventproc.store.catalog.queries import tail_cut
 from eventproc.store.client_logs import (
     CLIENT_SEGMENT,
-    MARK_LOG,
+    MARK_LOG_PREFIX,
     client_log_name,
     create_client_log,
     delete_client_log,
@@ -125,13 +125,13 @@ NOTES: Final = RecordKind(name="writer note", value=WriterNote)
 
 def mark_log_name(stream: str) -> str:
     """Return the name of the log with the marks of "scope/stream"."""
-    return client_log_name(MARK_LOG, stream)
+    return client_log_name(MARK_LOG_PREFIX, stream)
 
 
 def marked_stream(log: str) -> str | None:
     """Return the stream whose marks a log of this name has; None if it is no such name."""
     scope, _, local = log.partition("/")
-    owner = owner_of_log(local, MARK_LOG)
+    owner = owner_of_log(local, MARK_LOG_PREFIX)
     return None if owner is None else f"{scope}/{owner}"
 
 

@@ -148,18 +148,8 @@ def _run_tests(name: str, resolution: str, interpreter: str) -> bool:
     direct.write_text("".join(line for line in pins.read_text().splitlines(True) if _name(line) in named))
     run(*install, "--constraint", direct, *TEST_PACKAGES, *case.packages)
     # Old versions warn of what is deprecated in this Python: with them, warnings are no errors.
-    command: list[str | Path] = [
-        python,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "2",
-        "--one-form",
-        "-W",
-        "default",
-        *case.tests,
-    ]
+    options = ("-q", "-n", "2", "--one-form", "-W", "default")
+    command = [str(python), "-m", "pytest", *options, *case.tests]
     with (folder / "tests.log").open("w") as log:
         done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
     last = (folder / "tests.log").read_text().splitlines()[-1:]

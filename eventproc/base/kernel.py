@@ -7,7 +7,6 @@ tests/without_linux can import it as on macOS.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import socket
@@ -77,9 +76,6 @@ if sys.platform == "linux":
         table = Path("/proc/self/mountinfo")
         return parse_mountinfo(table.read_text(errors="surrogateescape")) if table.exists() else ()
 
-    def _lock_table() -> str:
-        return Path("/proc/locks").read_text(encoding="ascii")
-
 else:
     HAS_DESCRIPTION_LOCKS: Final = False
     KEEPALIVE_IDLE: Final = socket.TCP_KEEPALIVE
@@ -112,9 +108,6 @@ else:
         done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True)
         return os.fsdecode(done.stdout)
 
-    def _lock_table() -> str:
-        raise FileNotFoundError(errno.ENOENT, "this kernel does not list its locks")
-
 
 def parse_mountinfo(text: str) -> Mounts:
     r"""Yield the mounts of /proc/self/mountinfo.
@@ -125,10 +118,8 @@ def parse_mountinfo(text: str) -> Mounts:
         before, separator, after = line.partition(" - ")
         fields = before.split(" ")
         if separator and len(fields) >= 6:
-            yield (
-                Path(re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), fields[4])),
-                after.split()[0],
-            )
+            point = re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), fields[4])
+            yield Path(point), after.split()[0]
 
 
 def parse_mount(text: str) -> Mounts:
@@ -140,10 +131,10 @@ def parse_mount(text: str) -> Mounts:
 
 def file_system_of(path: Path, mounted: Mounts) -> str:
     """Return the type of the file system that holds an absolute, resolved path, "" if `mounted` does not list it."""
-    holding = [(len(point.parts), kind) for point, kind in mounted if path.is_relative_to(point)]
-    return max(reversed(holding), key=lambda each: each[0], default=(0, ""))[
-        1
-    ]  # of equals, `max` takes the first
+    holding = [
+        (len(point.parts), at, kind) for at, (point, kind) in enumerate(mounted) if path.is_relative_to(point)
+    ]
+    return max(holding, default=(0, 0, ""))[2]
 
 
 def lock_bytes(descriptor: int, kind: int, start: int, length: int) -> None:
@@ -170,7 +161,7 @@ def lock_holders(path: Path) -> tuple[int, ...]:
     """
     inode = str(os.stat(path).st_ino)
     try:
-        lines = _lock_table().splitlines()
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except (FileNotFoundError, PermissionError):
         return ()
     locks = [line.split() for line in lines if " FLOCK " in line and "->" not in line]

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from eventproc.store.client_logs import GROUP_LOG, client_log_name, delete_client_log
+from eventproc.store.client_logs import GROUP_LOG_PREFIX, client_log_name, delete_client_log
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.records import RecordKind, delete_all
@@ -44,7 +44,7 @@ PRAVEGA_GROUP: Final = RecordKind(name="pravega group", value=PravegaGroup)
 
 def group_log_name(group: str) -> str:
     """Return the name of the log in which the readers of a group agree."""
-    return client_log_name(GROUP_LOG, group)
+    return client_log_name(GROUP_LOG_PREFIX, group)
 
 
 def delete_pravega_records(tx: Tx, group: str) -> None:

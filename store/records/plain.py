@@ -257,9 +257,8 @@ def _read_bool(plain: object, _: Any) -> bool:
 def _read_number(plain: object, kind: Any) -> int | float:
     if not (type(plain) is int or (kind is float and type(plain) is float)):
         raise malformed(plain, "it must be an integer" if kind is int else "it must be a number")
-    if abs(plain) > INT_MAX or not math.isfinite(
-        plain
-    ):  # in this order: an integer may be too large for a float
+    # In this order: an integer may be too large for a float.
+    if abs(plain) > INT_MAX or not math.isfinite(plain):
         raise malformed(plain, "it does not fit into 64 bits")
     return plain if kind is int else float(plain)
 

@@ -26,6 +26,7 @@ from eventproc.server.frames import MalformedFrame
 from eventproc.server.rest.positions import PositionSeal, format_position
 from eventproc.server.wire.channel import Frame, parse
 from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES
+from eventproc.server.wire.commands import AppendBlockEnd
 from eventproc.server.wire.segment_names import parse_segment_name, segment_name
 from eventproc.spark.ingestion.payloads import parse_payloads
 from eventproc.spark.json_payloads import parse_json
@@ -61,6 +62,9 @@ def check_wire(data: bytes) -> None:
     except MalformedFrame:
         return
     assert found is None or type(found).decode(found.encode()[FRAME_HEAD.size :]) == found
+    if isinstance(found, AppendBlockEnd):
+        with suppress(EventprocError):
+            assert from_frames(found.data, found.event_count).size_bytes == len(found.data)
 
 
 def wire_sample(random: Random) -> bytes:

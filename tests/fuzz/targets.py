@@ -43,7 +43,7 @@ LARGE_NUMBER: Final = requests.rest_input(
 
 TARGETS: Final[Mapping[str, FuzzTarget]] = MappingProxyType(
     {
-        "wire": FuzzTarget(parsers.check_wire, parsers.wire_sample),
+        "wire": FuzzTarget(parsers.check_wire, parsers.wire_sample, inputs=10_000),
         "frames": FuzzTarget(parsers.check_frames, parsers.frames_sample),
         "extents": FuzzTarget(parsers.check_extent, parsers.extent_sample, (bytes(4), WRONG_LENGTHS)),
         "buffers": FuzzTarget(parsers.check_buffers, parsers.buffers_sample, (b"", bytes(8))),

@@ -55,15 +55,6 @@ def test_frames_become_the_columns_that_a_writer_makes_of_the_same_events(events
     assert (made.block.payloads[1:], len(made.block)) == (events[1:], len(events))
 
 
-@given(st.binary(max_size=64))
-def test_bytes_that_are_no_frames_are_refused(data: bytes) -> None:
-    try:
-        made = from_frames(data)
-    except InvalidArgument:
-        return
-    assert framed(*made.block.payloads) == data
-
-
 @pytest.mark.parametrize(
     "data, count",
     [

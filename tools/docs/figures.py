@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,68 +39,52 @@ class Figure:
     theirs_date: str | None = None
 
 
-def _kafka(what: str, ours: str, theirs: float, name: str) -> Figure:
-    return Figure(
-        peer="Kafka",
-        what=what,
-        ours=ours,
-        theirs=f"{theirs:,.0f} events/s",
-        synced=False,
-        date="2026-11-23",
-        theirs_date="2026-11-20",
-        machine=TWO_CORES,
-        command=f"python -m benchmarks {name}",
-        setting="Kafka's broker 0.9 with librdkafka, measured beside other programs; a newer broker was not measured",
-    )
-
-
-def _redis(ours: str, theirs: str, *, synced: bool) -> Figure:
-    return Figure(
-        peer="Redis Streams",
-        what="one event after the other, each awaited",
-        ours=ours,
-        theirs=theirs,
-        synced=synced,
-        date="2026-11-24",
-        machine=TWO_CORES,
-        command="python -m benchmarks --quick single_write",
-        setting="Redis 6.2 through a socket, `appendfsync always` if synced, else `everysec`",
-    )
-
-
-def _jobs(peer: str, ours: str, theirs: str, *, synced: bool) -> Figure:
-    return Figure(
-        peer=peer,
-        what="jobs whose handler does nothing",
-        ours=ours,
-        theirs=theirs,
-        synced=synced,
-        date="2026-11-28",
-        machine=BUSY,
-        command="python -m benchmarks jobs",
-        setting="Celery 5.7 and Dramatiq 2.2 with Redis 6.2, one worker of 50 threads, acknowledged after the call",
-    )
-
+_KAFKA: Final = partial(
+    Figure,
+    peer="Kafka",
+    synced=False,
+    date="2026-11-23",
+    theirs_date="2026-11-20",
+    machine=TWO_CORES,
+    setting="Kafka's broker 0.9 with librdkafka, measured beside other programs; a newer broker was not measured",
+)
+_REDIS: Final = partial(
+    Figure,
+    peer="Redis Streams",
+    what="one event after the other, each awaited",
+    date="2026-11-24",
+    machine=TWO_CORES,
+    command="python -m benchmarks --quick single_write",
+    setting="Redis 6.2 through a socket, `appendfsync always` if synced, else `everysec`",
+)
+_JOBS: Final = partial(
+    Figure,
+    what="jobs whose handler does nothing",
+    date="2026-11-28",
+    machine=BUSY,
+    command="python -m benchmarks jobs",
+    setting="Celery 5.7 and Dramatiq 2.2 with Redis 6.2, one worker of 50 threads, acknowledged after the call",
+)
 
 FIGURES: Final = (
-    _kafka(
-        "one producer and one consumer",
-        "454,000 events/s",
-        KAFKA_CONSUMER.values[Class.PAGE_CACHE],
-        "consumer_one",
+    _KAFKA(
+        what="one producer and one consumer",
+        ours="454,000 events/s",
+        theirs=f"{KAFKA_CONSUMER.values[Class.PAGE_CACHE]:,.0f} events/s",
+        command="python -m benchmarks consumer_one",
     ),
-    _kafka(
-        "four producers and four consumers",
-        "332,000 events/s",
-        KAFKA_CONSUMERS.values[Class.PAGE_CACHE],
-        "consumer_four",
+    _KAFKA(
+        what="four producers and four consumers",
+        ours="332,000 events/s",
+        theirs=f"{KAFKA_CONSUMERS.values[Class.PAGE_CACHE]:,.0f} events/s",
+        command="python -m benchmarks consumer_four",
     ),
-    _redis("2,954 to 3,266 events/s", "3,008 to 3,199 events/s", synced=True),
-    _redis("1.3 to 1.6 times as many", "the rate was not recorded", synced=False),
-    _jobs("Celery", "20,400 jobs/s", "210 jobs/s", synced=True),
-    _jobs("Celery", "17,600 jobs/s", "400 jobs/s", synced=False),
-    _jobs("Dramatiq", "20,400 jobs/s", "2,700 jobs/s", synced=True),
-    _jobs("Dramatiq", "17,600 jobs/s", "3,900 jobs/s", synced=False),
+    _REDIS(synced=True, ours="2,954 to 3,266 events/s", theirs="3,008 to 3,199 events/s"),
+    _REDIS(synced=False, ours="1.3 to 1.6 times as many", theirs="the rate was not recorded"),
+    _JOBS(synced=True, peer="Celery", ours="20,400 jobs/s", theirs="210 jobs/s"),
+    _JOBS(synced=False, peer="Celery", ours="17,600 jobs/s", theirs="400 jobs/s"),
+    _JOBS(synced=True, peer="Dramatiq", ours="20,400 jobs/s", theirs="2,700 jobs/s"),
+    _JOBS(synced=False, peer="Dramatiq", ours="17,600 jobs/s", theirs="3,900 jobs/s"),
 )
 
 

@@ -9,13 +9,13 @@ import attrs
 
 from eventproc.server.access.authority import Caller
 from eventproc.store.access.permissions import EVERYTHING, Permission
-from eventproc.store.client_logs import GROUP_LOG, MARK_LOG, owner_of_log
+from eventproc.store.client_logs import GROUP_LOG_PREFIX, MARK_LOG_PREFIX, owner_of_log
 from eventproc.store.key_value_tables import permitted_names
 
 
 def owner_of(local: str) -> str:
     """Return the name, within its scope, on which a caller needs rights: of a log of clients, that of its owner."""
-    owner = owner_of_log(local, GROUP_LOG, MARK_LOG)
+    owner = owner_of_log(local, GROUP_LOG_PREFIX, MARK_LOG_PREFIX)
     return local if owner is None else owner
 
 

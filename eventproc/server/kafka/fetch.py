@@ -183,8 +183,9 @@ class PartitionReader:
                 records = await self._records(partition, each.offset, room)
                 if len(records) > room and not is_empty:
                     # What the answer has no room for, it has none for in other partitions either, most likely.
-                    bytes_max = bytes_max if room < bytes_max else 0
                     records = b""
+                    if room == bytes_max:
+                        bytes_max = 0
             is_empty = is_empty and not records
             bytes_max -= len(records)
             answers.append(PartitionAnswer(each.place, code, records, end, first))
