@@ -16,6 +16,7 @@ from eventproc.store.ingestion.rows import (
     IngestOffset,
     count_task,
     delete_group,
+    delete_offset,
     delete_offsets,
     find_task,
     forget_streams,
@@ -58,6 +59,13 @@ class SetOffset:
 
     key: PartitionKey
     offset: IngestOffset
+
+
+@attrs.frozen
+class ForgetOffset:
+    """Forget the committed offset of a partition that exists no more."""
+
+    key: PartitionKey
 
 
 @attrs.frozen
@@ -150,6 +158,7 @@ class EndSupervisor:
 Action: TypeAlias = (
     NoteStream
     | SetOffset
+    | ForgetOffset
     | ForgetOffsets
     | CreateGroup
     | ExtendGroup
@@ -189,6 +198,8 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
             write_stream(tx, supervisor, name, stream_id)
         case SetOffset(key, offset):
             write_offset(tx, supervisor, key, offset)
+        case ForgetOffset(key):
+            delete_offset(tx, supervisor, key)
         case ForgetOffsets():
             delete_offsets(tx, supervisor)
             forget_streams(tx, supervisor)

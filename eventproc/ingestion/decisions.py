@@ -175,6 +175,7 @@ class SupervisorRun:
         self._check_active()
         if not self.situation.stopping:
             self._note_first_offsets()
+            self._forget_offsets()
         self._check_idle()
         if not self.situation.stopping and not self.idle:
             self._create_groups()
@@ -493,7 +494,7 @@ class SupervisorRun:
             return start < self.view.readable_from(key)
         return key[0] in self.view.deleted
 
-    # First offsets, and idleness
+    # First and last offsets, and idleness
 
     def _note_first_offsets(self) -> None:
         """Commit where the reading of each new partition begins, so that an idle supervisor skips nothing."""
@@ -504,6 +505,14 @@ class SupervisorRun:
                 closed = partition.sealed and start == partition.tail
                 self.state.set_offset(key, IngestOffset(start, number, closed))
         self.state.memory = attrs.evolve(self.state.memory, added_streams=())
+
+    def _forget_offsets(self) -> None:
+        """Forget the offsets of published segments that exist no more: each scale leaves some. Ranges need theirs."""
+        found = set() if self.view.bounds is not None else set(self.view.found.values())
+        needed = {key for each in self.state.groups.values() for key in each.starts}
+        for key, offset in list(self.state.offsets.items()):
+            if offset.closed and key[0] in found and key not in self.view.partitions and key not in needed:
+                self.state.forget_offset(key)
 
     def _check_idle(self) -> None:
         """Become idle if nothing was written since the last run and nothing is left to read, for long enough."""

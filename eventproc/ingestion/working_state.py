@@ -15,6 +15,7 @@ from eventproc.ingestion.actions import (
     EndGroup,
     EndTask,
     ExtendGroup,
+    ForgetOffset,
     SetDeadline,
     SetOffset,
 )
@@ -111,6 +112,11 @@ class WorkingState:
         """Set a committed offset."""
         self.offsets[key] = offset
         self.actions.append(SetOffset(key, offset))
+
+    def forget_offset(self, key: PartitionKey) -> None:
+        """Forget the committed offset of a partition."""
+        del self.offsets[key]
+        self.actions.append(ForgetOffset(key))
 
     def create_group(self, gid: int, starts: Positions) -> None:
         """Let a new group read from `starts`."""

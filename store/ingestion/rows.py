@@ -80,6 +80,13 @@ def write_offset(tx: Tx, supervisor: str, key: PartitionKey, offset: IngestOffse
     )
 
 
+def delete_offset(tx: Tx, supervisor: str, key: PartitionKey) -> None:
+    """Forget the committed offset of a partition."""
+    tx.execute(
+        "DELETE FROM ingest_offset WHERE supervisor = ? AND stream_id = ? AND segment = ?", (supervisor, *key)
+    )
+
+
 def delete_offsets(tx: Tx, supervisor: str) -> None:
     """Forget all committed offsets of a supervisor."""
     tx.execute("DELETE FROM ingest_offset WHERE supervisor = ?", (supervisor,))

@@ -128,6 +128,34 @@ async def test_a_truncation_of_unread_events_is_named_and_skipped_only_if_asked(
     assert (await bench.active())[0].starts == await bench.tails()
 
 
+async def test_offsets_of_segments_that_are_published_and_truncated_are_forgotten(bench: Bench) -> None:
+    _, worker = await bench.published_once(1, use_earliest_offset=False)
+    stream = await bench.ep.stream("s/t")
+    for segment in ("0.0", "1.1", "3.2"):
+        await bench.write(10)
+        await stream.split(segment, 2)
+        await bench.run()
+        for _ in range(2):  # what is sealed, and the rest of it
+            await worker.claim()
+            await worker.step()
+            await bench.handoff()
+            await worker.complete_pending()
+            await bench.run()
+    assert len(await bench.offsets()) == 7
+    await stream.truncate(await stream.tail())  # keeps the segment of the last epoch before it
+    await bench.run_after(HOUR_MS)
+    await bench.run_at_due()
+    assert await bench.committed() == await bench.tails()
+    assert len(await bench.offsets()) == 5
+    before = await bench.committed()
+    await bench.write(10)
+    later, _ = await bench.claim()
+    await later.step()
+    await bench.handoff()
+    await later.complete_pending()
+    assert await bench.committed() == await bench.tails() != before
+
+
 async def test_streams_that_match_a_pattern_are_read_when_they_appear(bench: Bench) -> None:
     await bench.ep.create_stream("s/clicks")
     await bench.ep.create_stream("s/other")
