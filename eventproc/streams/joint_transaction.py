@@ -315,10 +315,11 @@ class JointTransaction:
         else:
             await anyio.lowlevel.checkpoint()
         deadline_ms = self._db.clock.monotonic_ms() + timeout_ms
-        for part in self._parts.values():
-            part.verify_commit()
-            if wait and not part.is_final:
-                await part.wait_visible(max(deadline_ms - self._db.clock.monotonic_ms(), 0))
+        for part in list(self._parts.values()):
+            if await part.knows_decision():
+                part.verify_commit()
+                if wait and not part.is_final:
+                    await part.wait_visible(max(deadline_ms - self._db.clock.monotonic_ms(), 0))
 
     async def abort(self) -> None:
         """Decide that no event becomes visible, durably. The end of the block sets the consumer back.
@@ -455,6 +456,15 @@ class _StreamPart(Transaction[bytes]):
     @property
     def is_final(self) -> bool:
         return self._client.is_final
+
+    async def knows_decision(self) -> bool:
+        """Return whether the decision concerns this stream, and learn it if only another part has noticed it.
+
+        Nothing of a part that was not written to the database is decided.
+        """
+        if not self.is_decided and self._staging.begun:
+            await self._client.look()
+        return self.is_decided
 
     def verify_commit(self) -> None:
         self._client.verify_commit()

@@ -237,6 +237,21 @@ async def test_another_handle_may_commit_a_transaction_without_progress(
     assert [await visible(target) for target in targets] == [[b"1"], [b"2"], []]
 
 
+async def test_a_commit_by_another_handle_counts_also_after_a_ping_has_met_it_in_one_stream(
+    ep: Eventproc, targets: list[Stream]
+) -> None:
+    async with ep.transaction() as txn:
+        await txn.write(targets[0], b"1")
+        await txn.write(targets[1], b"2")
+        await txn.flush()
+        with pytest.raises(InvalidArgument):
+            await txn.write(targets[2], b"3", event_time="never")  # type: ignore[call-overload]
+        await targets[1].transaction_of(txn.id).commit()
+        assert await txn.ping() is PingResult.COMMITTED
+    assert sorted(txn.appended) == ["s/a", "s/b"]
+    assert [await visible(target) for target in targets] == [[b"1"], [b"2"], []]
+
+
 async def test_a_ping_extends_the_lease_in_all_streams_and_its_end_aborts_all(
     ep: Eventproc, targets: list[Stream]
 ) -> None:
