@@ -377,6 +377,8 @@ class EventWriter(NotesTime, Generic[P]):
                 await self._next.wait()
             if in_topic and isinstance(event, NewEvent):
                 await self._learn_partitions(event.partition)
+            if last is not None and last is not self._next:
+                await last.wait()  # it was sent while partitions were learnt
             self._add_new(event)
             self._wake_sender()
             count, last = count + 1, self._next

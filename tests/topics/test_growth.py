@@ -10,14 +10,17 @@ import pytest
 import eventproc
 from eventproc import NewEvent, ScaleStream, Topic
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import InvalidArgument, InvalidCut, ScaleRefused, StreamSealed
+from eventproc.store.model.errors import DiskFull, InvalidArgument, InvalidCut, ScaleRefused, StreamSealed
 from eventproc.store.model.ids import epoch_of
 from eventproc.store.model.partitions import growth, is_reserve
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.model.routing import point
+from eventproc.testing import disk_full
 from tests.topics.support import all_events, by_partition
 
 KEYS = [f"key{number}" for number in range(60)]
+
+BIG = bytes(2**20)
 
 
 async def filled(ep: Eventproc, partitions: int) -> Topic:
@@ -95,6 +98,17 @@ async def test_a_new_partition_can_be_named_without_a_send_in_between(ep: Eventp
                 await two.write(b"x", partition=wrong)  # type: ignore[arg-type]
     found = {number: sorted(each) for number, each in (await by_partition(topic)).items()}
     assert found == {0: [b"0", b"1"], 1: [b"4"], 2: [b"3"], 3: [b"2", b"5"], 4: [b"6", b"7"]}
+
+
+async def test_no_event_is_lost_whose_send_fails_while_a_new_partition_is_looked_up(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/t", partitions=1)
+    other = await ep.topic("s/t")
+    async with topic.producer() as producer:
+        await other.add_partitions(1)
+        async with disk_full(ep.db):
+            with pytest.raises(DiskFull):
+                await producer.write_many([NewEvent(BIG, partition=0), NewEvent(b"1", partition=1)])
+    assert await all_events(topic) == []
 
 
 @pytest.mark.usefixtures("commit_path")
