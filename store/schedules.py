@@ -26,7 +26,8 @@ SCHEDULE_HEADER: Final = "ep-schedule"
 """Header of the events of a schedule: its name. Their event time is the tick."""
 
 TICK_BYTES_A_STEP: Final = 4 * 2**20
-"""Bytes of missed ticks of a schedule that one transaction appends, but for the first one. Half of a commit's limit."""
+"""Bytes of missed ticks that one transaction appends, but for the first one of each schedule. Half of a commit's
+limit."""
 
 ENDED: Final = "no time of the next 50 years fits its expression"
 STREAM_DELETED: Final = "its stream was deleted; create it again"
@@ -159,17 +160,18 @@ def delete_schedule(tx: Tx, name: str) -> None:
     _forget_tick(tx, name)
 
 
-def tick(tx: Tx, name: str, due_ms: int) -> list[DelayedEvent[bytes]]:
+def tick(tx: Tx, name: str, due_ms: int, *, schedules: int) -> list[DelayedEvent[bytes]]:
     """Return the events of a tick that has come, and move the row of the schedule to its next tick.
 
-    Those of missed ticks are as the schedule's rule says: none, the last one, or all.
+    Those of missed ticks are as the schedule's rule says: none, the last one, or all. schedules: how many this
+    transaction makes tick; they share what it may append.
     """
     found = find(tx, SCHEDULE, name)
     if found is None or found.value.paused:  # a row that nobody owns
         _forget_tick(tx, name)
         return []
     record = found.value
-    limit = max(1, min(TICKS_A_STEP, TICK_BYTES_A_STEP // max(len(record.payload), 1)))
+    limit = max(1, min(TICKS_A_STEP, TICK_BYTES_A_STEP // max(len(record.payload), 1)) // schedules)
     ticks, next_ms = ticks_now(
         record.cron, record.tz, record.missed, due_ms=due_ms, now_ms=tx.now_ms, limit=limit
     )

@@ -133,12 +133,13 @@ def append_due(tx: Tx, *, owner: Owner) -> int:
     by_stream: dict[tuple[str, int], list[DueRow]] = {}
     for row in found:
         by_stream.setdefault((row.event.stream, row.stream_id), []).append(row)
+    schedules = sum(row.schedule is not None for row in found)
     for (stream, stream_id), rows in by_stream.items():
-        _append(tx, stream, stream_id, rows)
+        _append(tx, stream, stream_id, rows, schedules)
     return len(found)
 
 
-def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow]) -> None:
+def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow], schedules: int) -> None:
     ids = [row.event.id for row in rows]
     try:
         record = get_writable_stream(tx, stream, stream_id=stream_id).value
@@ -154,7 +155,7 @@ def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow]) -> None
         buffers = SegmentBuffers(KeyRoutes(current_router(tx, record)), spread)
         for row in rows:
             try:
-                for each in _events_of(tx, row):
+                for each in _events_of(tx, row, schedules):
                     headers = ReservedHeaders(each.headers)
                     add_event(
                         buffers, each.payload, each.key, each.event_time, headers, each.partition, stream
@@ -174,8 +175,8 @@ def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow]) -> None
         forget_delayed(tx, appended)
 
 
-def _events_of(tx: Tx, row: DueRow) -> list[DelayedEvent[bytes]]:
+def _events_of(tx: Tx, row: DueRow, schedules: int) -> list[DelayedEvent[bytes]]:
     if row.schedule is None:
         return [row.event]
     assert row.event.due_ms is not None, "a row that is due has a time"
-    return tick(tx, row.schedule, row.event.due_ms)
+    return tick(tx, row.schedule, row.event.due_ms, schedules=schedules)

@@ -14,7 +14,8 @@ MISSED_MS: Final = 60_000
 return; lower: one that waits for a takeover is missed."""
 
 TICKS_A_STEP: Final = 100
-"""Missed ticks that one transaction appends. Higher: other writes wait longer."""
+"""Missed ticks that one transaction appends, of all schedules, but one of each at least. Higher: other writes wait
+longer."""
 
 
 class MissedTicks(enum.StrEnum):

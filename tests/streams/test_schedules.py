@@ -163,8 +163,8 @@ def test_a_tick_happens_once_through_deaths_and_suspended_hosts(seed: int) -> No
     VirtualRuntime(seed=seed).run(test)
 
 
-def commits_for_missed_ticks(payload: bytes) -> int:
-    """Return how many commits an instance makes that appends twelve missed ticks."""
+def commits_for_missed_ticks(payload: bytes, *, schedules: int = 1) -> int:
+    """Return how many commits an instance makes that appends twelve missed ticks of each schedule."""
     commits: list[int] = []
 
     async def test() -> None:
@@ -172,14 +172,15 @@ def commits_for_missed_ticks(payload: bytes) -> int:
             first = await world.start()
             await first.ep.create_scope("s")
             await first.ep.create_stream("s/t")
-            await first.ep.schedules.create(
-                "s/c", cron="* * * * *", stream="s/t", missed="all", payload=payload
-            )
+            for number in range(schedules):
+                await first.ep.schedules.create(
+                    f"s/c{number}", cron="* * * * *", stream="s/t", missed="all", payload=payload
+                )
             await first.stop()
             world.clock.step_wall(12 * MINUTE_MS)
             second = await world.start()
             await anyio.sleep(1)
-            assert [each.payload for each in await world.events("s/t")] == [payload] * 12
+            assert [each.payload for each in await world.events("s/t")] == [payload] * 12 * schedules
             commits.append(world.commits[second.name])
 
     VirtualRuntime().run(test)
@@ -189,6 +190,11 @@ def commits_for_missed_ticks(payload: bytes) -> int:
 def test_missed_ticks_with_large_payloads_are_appended_in_small_transactions() -> None:
     # Four of a mebibyte fill a transaction.
     assert commits_for_missed_ticks(b"x" * 2**20) == commits_for_missed_ticks(b"x") + 2
+
+
+def test_the_missed_ticks_of_several_schedules_share_a_transaction() -> None:
+    # Each of fifty makes up for two of its ticks.
+    assert commits_for_missed_ticks(b"x", schedules=50) == commits_for_missed_ticks(b"x") + 5
 
 
 def test_a_schedule_is_created_once_replaced_paused_resumed_and_deleted() -> None:
