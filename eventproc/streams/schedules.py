@@ -15,6 +15,7 @@ from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.schedules import MissedTicks, check_timetable, ticks_after
 from eventproc.store.schedules import (
+    SCHEDULE_HEADER,
     ScheduleInfo,
     ScheduleRecord,
     create_schedule,
@@ -25,7 +26,7 @@ from eventproc.store.schedules import (
     resume_schedule,
 )
 from eventproc.streams.codec import codec_of
-from eventproc.streams.new_events import checked_event
+from eventproc.streams.new_events import check_headers, checked_event
 
 NEXT_MAX = 1_000
 """Most ticks that `Schedules.next` returns. Higher: a call computes for longer, some 20 us each."""
@@ -189,8 +190,10 @@ def as_schedule(
         kind: Any = type(payload)
         data = codec_of(kind).encode(payload)
     data, text, _, checked = checked_event(data, key, None, headers)
+    full_name = str(StreamName.parse(name))
+    check_headers({**(checked or {}), SCHEDULE_HEADER: full_name})  # those of a tick
     return ScheduleRecord(
-        name=str(StreamName.parse(name)),
+        name=full_name,
         stream=str(StreamName.parse(stream)),
         stream_id=0,
         cron=check_str("cron", cron),

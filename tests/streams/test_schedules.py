@@ -16,6 +16,7 @@ import eventproc
 from eventproc import App, Event, RetryPolicy
 from eventproc.describe import MissedTicks
 from eventproc.errors import AlreadyExists, InvalidArgument, NotFound, ScopeNotEmpty, StreamSealed
+from eventproc.store.model.limits import HEADERS_COUNT_MAX
 from eventproc.store.model.schedules import last_tick_ms, next_tick_ms, ticks_now
 from eventproc.testing import RunningApp, SimulatedWorld, VirtualRuntime
 
@@ -219,6 +220,19 @@ def test_a_schedule_is_created_once_replaced_paused_resumed_and_deleted() -> Non
         for call in (schedules.get, schedules.pause, schedules.resume, schedules.delete, schedules.next):
             with pytest.raises(NotFound):
                 await call("s/c")
+
+    live(test)
+
+
+def test_the_events_of_a_schedule_have_room_for_its_name_among_their_headers() -> None:
+    async def test(t: RunningApp) -> None:
+        headers = {str(number): "" for number in range(HEADERS_COUNT_MAX)}
+        with pytest.raises(InvalidArgument, match="headers"):
+            await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", headers=headers)
+        del headers["0"]
+        await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", headers=headers)
+        await anyio.sleep(MINUTE_MS / 1000)
+        assert [each.headers for each in await t.events("s/t")] == [{**headers, "ep-schedule": "s/c"}]
 
     live(test)
 
