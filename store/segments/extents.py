@@ -11,6 +11,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
@@ -62,6 +63,11 @@ EXTENTS_A_QUERY: Final = 256
 JOIN_EXTENTS_MAX: Final = 256
 """Consecutive inline extents that are joined. With more, readers read more rows; with fewer, bytes are rewritten more
 often."""
+
+
+RUNS_COUNTED_MAX: Final = 100_000
+"""Segments whose runs of inline extents a process counts, those that grew last; about 300 bytes each. Higher: more
+memory for segments that were sealed or deleted; lower: small extents of more segments are never joined."""
 
 
 @attrs.define
@@ -385,7 +391,8 @@ class InlineExtentCounter:
     """
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[int, SegmentId], tuple[int, int]] = {}  # {segment: (first offset, count)}
+        # {segment: (first offset, count)}, those last that grew last
+        self._runs: OrderedDict[tuple[int, SegmentId], tuple[int, int]] = OrderedDict()
         self._due: list[tuple[int, SegmentId, int, int]] = []
         self.on_due: Callable[[], None] = lambda: None
 
@@ -394,6 +401,8 @@ class InlineExtentCounter:
         first, count = self._runs.pop((stream_id, segment), (start, 0))
         if count + 1 < JOIN_EXTENTS_MAX:
             self._runs[stream_id, segment] = (first, count + 1)
+            if len(self._runs) > RUNS_COUNTED_MAX:
+                self._runs.popitem(last=False)
         else:
             self._due.append((stream_id, segment, first, start))
             self.on_due()

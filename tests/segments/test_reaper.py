@@ -179,6 +179,20 @@ async def test_runs_of_tiny_extents_are_noted_once_they_are_long_enough(db: Data
     assert tiny.take() == []
 
 
+async def test_runs_of_tiny_extents_are_counted_in_the_segments_that_grew_last(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.segments.extents.RUNS_COUNTED_MAX", 1)
+    await make_segments(db)
+    await db.write(appending(part(TWO, [SampleEvent(b"x")])))
+    await _append_tiny(db, JOIN_EXTENTS_MAX - 1)
+    await db.write(appending(part(TWO, [SampleEvent(b"x")])))
+    await db.write(appending(payloads("last")))
+    assert db.shared[INLINE_EXTENT_COUNTER].take() == [], "the run of the first segment was forgotten"
+    await _append_tiny(db, JOIN_EXTENTS_MAX - 1)
+    assert [each[1] for each in db.shared[INLINE_EXTENT_COUNTER].take()] == [ONE]
+
+
 async def test_reader_in_the_middle_of_a_joined_run_goes_on_in_the_same_commit(
     db: Database,
 ) -> None:
