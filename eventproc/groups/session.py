@@ -47,7 +47,7 @@ from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import segment_fenced
 from eventproc.store.segments import segment_state
-from eventproc.streams.fetch import Limit, StreamFetcher, limits_of, watch_stream
+from eventproc.streams.fetch import Limit, StreamFetchers, limits_of
 
 
 class StopOffsets:
@@ -168,8 +168,8 @@ class MemberSession:
         self._db = db
         self._member = member
         self._changes = changes
-        self._stack = stack
-        self._fetchers: dict[int, StreamFetcher] = {}
+        self._fetchers = StreamFetchers(db, changes)
+        stack.callback(self._fetchers.follow, {})
         self._has_skipped = False  # all that was taken last had expired: there may be more
         self.turn = anyio.Lock()
         self._saving = anyio.Lock()
@@ -289,11 +289,7 @@ class MemberSession:
         self._note_lost(self.segments.follow(self._member.owned))
         self.waiting = deque(each for each in self.waiting if each.owned in self.segments)
         self.in_flight = [each for each in self.in_flight if each.owned in self.segments]
-        for stream in self._member.state.streams:
-            if stream.stream_id not in self._fetchers:
-                fetcher = StreamFetcher(self._db, stream.name, stream.stream_id, with_ttl=True)
-                self._fetchers[stream.stream_id] = self._stack.enter_context(fetcher)
-                self._changes.add(watch_stream(stream.stream_id))
+        self._fetchers.follow({each.stream_id: each.name for each in self._member.state.streams})
 
     @property
     def events_unsaved(self) -> int:
@@ -373,7 +369,7 @@ class MemberSession:
 
     async def _take(self, stream: GroupStream, wanted: Mapping[SegmentId, Limit]) -> None:
         try:
-            found = await self._fetchers[stream.stream_id].fetch_next(wanted)
+            found = await self._fetchers.of(stream.stream_id).fetch_next(wanted)
         except Truncated as why:
             await self._skip(stream, why)
             return

@@ -110,7 +110,7 @@ class ShareConsumer(Openable, Generic[P]):
         self._turns = 0
         self._iterated = 1
         self._is_busy = True
-        self._streams: set[int] = set()
+        self._streams: frozenset[int] = frozenset()
         self._watches_catalog = False
         self._changes: Subscription | None = None
         self._stack = ExitStack()
@@ -569,10 +569,12 @@ class ShareConsumer(Openable, Generic[P]):
     async def _wait(self, outlook: Outlook, deadline: float | None) -> bool:
         """Return True when there may be events, False at the deadline."""
         assert self._changes is not None, "an open consumer has a subscription"
-        if new := outlook.stream_ids - self._streams:
-            self._streams |= new
-            for stream_id in new:
-                self._changes.add(watch_stream(stream_id))
+        for stream_id in self._streams - outlook.stream_ids:
+            self._changes.discard(watch_stream(stream_id).channel)
+        new, self._streams = outlook.stream_ids - self._streams, outlook.stream_ids
+        for stream_id in new:
+            self._changes.add(watch_stream(stream_id))
+        if new:
             return True  # something may have happened before this
         if outlook.awaits_streams and not self._watches_catalog:
             self._watches_catalog = True

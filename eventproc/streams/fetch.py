@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
-from eventproc.store.database import Database, SharedSlot, Tx, Watch
+from eventproc.store.database import Database, SharedSlot, Subscription, Tx, Watch
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import find_segment, successors
@@ -118,6 +118,10 @@ class StreamFetcher:
     def __exit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do what leaving the block does. A second call does nothing."""
         self._open.close()
 
     async def fetch_next(self, wanted: Mapping[SegmentId, Limit]) -> Fetched:
@@ -170,6 +174,30 @@ class StreamFetcher:
             if len(runs) == begun:
                 missing[segment] = (offset, limit)
         return runs, missing
+
+
+class StreamFetchers:
+    """The fetchers of the streams that a group reads now, of which `changes` tells what happens to them."""
+
+    def __init__(self, db: Database, changes: Subscription) -> None:
+        self._db = db
+        self._changes = changes
+        self._by_id: dict[int, StreamFetcher] = {}
+
+    def of(self, stream_id: int) -> StreamFetcher:
+        """Return the fetcher of one of the streams."""
+        return self._by_id[stream_id]
+
+    def follow(self, streams: Mapping[int, str]) -> None:
+        """Fetch from these streams, {stream id: name}, from now on, and let go of all others."""
+        for stream_id in self._by_id.keys() - streams.keys():
+            self._changes.discard(watch_stream(stream_id).channel)
+            self._by_id.pop(stream_id).close()
+        for stream_id, name in streams.items():
+            if stream_id not in self._by_id:
+                fetcher = StreamFetcher(self._db, name, stream_id, with_ttl=True)
+                self._by_id[stream_id] = fetcher.__enter__()
+                self._changes.add(watch_stream(stream_id))
 
 
 def limits_of(

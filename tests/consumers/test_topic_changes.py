@@ -164,13 +164,16 @@ async def test_a_group_forgets_deleted_topics_that_a_pattern_brought(ep: Eventpr
         record = await ep.db.read(lambda tx: get(tx, GROUP, "s/g").value)
         return [each.name for each in record.dropped]
 
+    watches: list[int] = []
     async with group.consumer("a", topics=["s/named", "s/orders-*"]) as a:
         for number in range(5):
             topic = await ep.create_topic(f"s/orders-{number}", partitions=1)
             await produce_keys(topic, range(1))
             await poll_some(a, 1)
+            watches.append(len(ep.db._subscriptions.watches))
             await topic.seal()
             await topic.delete()
+        assert set(watches) == {watches[0]}, "each commit of another process asks all of them"
         await named.seal()
         await named.delete()
         await settle(ep, [a], [0])

@@ -114,6 +114,23 @@ async def test_a_topic_that_is_deleted_and_created_again_wakes_a_waiting_poll(ep
     assert numbers_of(found) == [7]
 
 
+async def test_a_consumer_watches_no_stream_that_was_deleted(ep: Eventproc) -> None:
+    await ep.create_stream("s/u")
+    group = await ep.create_share_group("work", ["s/u"])
+    watches: list[int] = []
+    async with group.consumer("a") as consumer:
+        for number in range(4):
+            stream = await ep.create_stream("s/t")
+            await group.update(streams=["s/u", "s/t"])
+            await write_numbers(stream, range(number))
+            assert numbers_of(await consumer.poll(timeout_ms=0)) == list(range(number))
+            assert await consumer.poll(timeout_ms=0) == []
+            watches.append(len(ep.db._subscriptions.watches))
+            await stream.seal()
+            await stream.delete()
+    assert set(watches[1:]) == {watches[1]}, "each commit of another process asks all of them"
+
+
 async def test_a_reset_keeps_a_deleted_stream_in_the_group(ep: Eventproc) -> None:
     stream = await written_to(ep, 3)
     await written_to(ep, 1, name="s/u")
