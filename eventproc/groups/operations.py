@@ -81,7 +81,7 @@ def start_checkpoint(tx: Tx, group: str, name: str) -> None:
     Does nothing if a checkpoint of that name is under way or kept.
     Raises NotFound, InvalidArgument, TooManyCheckpoints.
     """
-    state = _state(tx, group)
+    state = follow_catalog(tx, group)
     if any(each.name == name for each in (*state.started, *state.checkpoints)):
         return
     check_checkpoint(name)
@@ -93,8 +93,8 @@ def start_checkpoint(tx: Tx, group: str, name: str) -> None:
 
 def list_checkpoints(tx: Tx, group: str) -> list[GroupCheckpoint]:
     """Return the complete checkpoints that are kept, oldest first. Raises NotFound, GroupStreamReplaced."""
-    verify_streams(tx, get_group(tx, group))
-    state = _state(tx, group)
+    state = _followed(tx, group)
+    verify_streams(tx, attrs.evolve(get_group(tx, group), streams=state.streams))
     return [_described(tx, state, each) for each in state.checkpoints]
 
 
@@ -105,7 +105,7 @@ def pending_readers(tx: Tx, group: str, name: str) -> tuple[str, ...]:
 
 def find_checkpoint(tx: Tx, group: str, name: str) -> GroupCheckpoint | None:
     """Return a complete checkpoint; None while it is under way. Raises NotFound if it is neither."""
-    state = _state(tx, group)
+    state = _followed(tx, group)
     if any(each.name == name for each in state.started):
         return None
     for each in state.checkpoints:
@@ -158,6 +158,8 @@ def reset_group(
     """
     verify_movable(record := get_group(tx, group))
     is_kafka = record.kind == KAFKA
+    if not dry_run:
+        follow_catalog(tx, group)
     if is_kafka and until not in ("same", None):
         raise invalid_argument("end", until, f"{group} belongs to clients of Kafka, which read without end")
     starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
@@ -242,11 +244,11 @@ def reset_positions(
     until: GroupResetEnd,
 ) -> list[StartPosition]:
     """Return where `reset_group` would start the group; changes nothing. Raises the same."""
-    record = get_group(tx, group)
-    added = [each.name for each in record.streams if each.added]
-    names = [each.name for each in record.streams] if streams is None else stream_names(streams)
+    now = _followed(tx, group).streams
+    added = [each.name for each in now if each.added]
+    names = [each.name for each in now] if streams is None else stream_names(streams)
     if checkpoint is not None:
-        verify_streams(tx, record)
+        verify_streams(tx, attrs.evolve(get_group(tx, group), streams=now))
         check_str("checkpoint", checkpoint)
         found = find_checkpoint(tx, group, checkpoint)
         if found is None:
@@ -516,6 +518,12 @@ def _progress_at(tx: Tx, stream: str, key: SegmentKey, offset: int) -> Progress:
         where = f"{format_segment(SegmentId(segment))}={offset}"
         raise InvalidCut(stream=stream, cut=where, reason="no event begins or ends there")
     return Progress(number_at(tx, stream_id, segment, offset), offset)
+
+
+def _followed(tx: Tx, group: str) -> GroupState:
+    """Return the state of the group once it has followed the catalog; nothing is written."""
+    record, state = get_group(tx, group), _state(tx, group)
+    return GROUP_LOG.fold_all(state, stream_updates(tx, record, state))
 
 
 def _state(tx: Tx, group: str) -> GroupState:

@@ -88,6 +88,24 @@ async def test_a_deleted_topic_leaves_the_group_and_the_other_topic_flows(ep: Ev
     assert [each.name for each in (await group.describe()).streams] == ["s/second"]
 
 
+async def test_a_group_without_consumers_goes_on_without_a_topic_that_was_deleted(ep: Eventproc) -> None:
+    await produce_keys(await ep.create_topic("s/t", partitions=1), range(3))
+    gone = await ep.create_topic("s/u", partitions=1)
+    group = await ep.create_group("g", ["s/t", "s/u"], start="tail", on_deleted="drop")
+    await group.checkpoint("before")
+    await gone.delete()
+    (preview,) = await group.reset("head", dry_run=True)
+    assert (preview.stream, preview.events_before, preview.events_after) == ("s/t", 0, 3)
+    assert [list(each.cuts) for each in await group.checkpoints()] == [["s/t"]]
+    assert await group.reset("head") == [preview]
+    assert list((await group.checkpoint("after")).cuts) == ["s/t"]
+    (back,) = await group.reset(checkpoint="before")
+    assert (back.events_before, back.events_after) == (3, 0)
+    await produce_keys(await ep.create_topic("s/u", partitions=1), range(3, 5))
+    async with group.consumer("a") as a:
+        assert numbers_of(await poll_some(a, 2)) == [3, 4], "the next topic of the name, from its head"
+
+
 @pytest.mark.acceptance("K22")
 @pytest.mark.acceptance("K23")
 async def test_nobody_gets_a_topic_that_it_did_not_ask_for(ep: Eventproc) -> None:
