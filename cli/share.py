@@ -162,7 +162,9 @@ async def reset(
     from eventproc.groups.position_texts import parse_group_start
 
     found = await ep.share_group(name)
-    names = streams or tuple(each.name for each in (await found.info()).streams)
+    now = await found.describe()
+    known = [each.name for each in now.streams]
+    names = streams or [each for each in known if each not in now.deleted] or known
     start = parse_group_start(positions, await stream_ids(ep, names))
     return {"streams": await found.reset(start, streams=streams or None, dry_run=dry_run)}
 

@@ -29,7 +29,12 @@ def test_a_share_group_lives_at_the_shell(billing: Cli) -> None:
     (preview,) = billing("share", "reset", SHARE, "--to", "tail", "--dry-run", "-o", "json").json()["streams"]
     assert preview["events_after"] == 0
     assert preview["events_before"] == found["events"] > 0
+    billing("stream", "create", "shop/gone").ok()
+    billing("share", "update", SHARE, "--stream", "shop/orders", "--stream", "shop/gone").ok()
+    billing("stream", "seal", "shop/gone", "--yes").ok()
+    billing("stream", "delete", "shop/gone", "--yes").ok()
     billing("share", "reset", SHARE, "--to", "tail").ok()
+    assert billing("share", "describe", SHARE, "-o", "json").json()["deleted"] == ["shop/gone"]
     assert billing("share", "describe", SHARE, "-o", "json").json()["events"] == 0
     assert billing("dead-letter", "list", SHARE, "-o", "json").json() == []
     assert billing("share", "delete", SHARE, "--dry-run", "-o", "json").json()["would"] == "delete"
