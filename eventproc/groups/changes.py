@@ -89,15 +89,15 @@ def ensure_group(
     until: where it ends, in the streams that have a cut there. `start` and `until` count only when the group is
         created.
     share: options of a share group.
-    Raises AlreadyExists with the fields that differ, GroupStreamReplaced if one of its streams was deleted since,
-    NotFound, IllegalTransition (the scope is being deleted), InvalidArgument, InvalidCut (also if `until` lies before
-    `start`), and what `frontier_at` raises.
+    Raises AlreadyExists with the fields that differ, GroupStreamReplaced if one of its streams was deleted since and it
+    drops none, NotFound, IllegalTransition (the scope is being deleted), InvalidArgument, InvalidCut (also if `until`
+    lies before `start`), and what `frontier_at` raises.
     """
     name = group_name(name)
     names = stream_names(streams)
     if (found := find(tx, GROUP, name)) is not None:
         _verify_equal(found.value, names, kind, options, share)
-        if kind != SHARE:
+        if kind != SHARE and found.value.options.on_deleted == "error":
             verify_streams(tx, found.value)
         return False
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")

@@ -126,7 +126,7 @@ class GroupSystem:
             NotFound: no such stream.
             AlreadyExists: the group exists with other streams, or with options that are neither its present ones nor
                 those that it was created with.
-            GroupStreamReplaced: the group reads a deleted stream of one of these names.
+            GroupStreamReplaced: the group reads a deleted stream of one of these names, and does not drop it.
             InvalidArgument: a name or an option is not valid, or no codec serves the type.
             InvalidCut: a cut is not one of the stream.
             Truncated: a cut lies before the head of the stream.

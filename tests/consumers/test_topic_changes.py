@@ -94,6 +94,7 @@ async def test_a_group_without_consumers_goes_on_without_a_topic_that_was_delete
     group = await ep.create_group("g", ["s/t", "s/u"], start="tail", on_deleted="drop")
     await group.checkpoint("before")
     await gone.delete()
+    await ep.create_group("g", ["s/t", "s/u"], on_deleted="drop")  # as a program does that starts again
     (preview,) = await group.reset("head", dry_run=True)
     assert (preview.stream, preview.events_before, preview.events_after) == ("s/t", 0, 3)
     assert [list(each.cuts) for each in await group.checkpoints()] == [["s/t"]]
