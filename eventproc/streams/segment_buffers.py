@@ -8,13 +8,14 @@ their order holds. An event of a topic that was written to a chosen partition st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Final, TypeAlias, cast
 
 import attrs
 
 from eventproc.store.catalog.routes import KEYS_KNOWN_MAX, NO_POINT, KeyRoutes
 from eventproc.store.model.ids import SegmentId, number_of
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.partitions import stored_point
 from eventproc.store.model.routing import check_key, key_text, point
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents
@@ -180,6 +181,12 @@ _NOTHING_KNOWN: Final[dict[str | None, SegmentBuffer]] = {}
 
 def _point(key: str | None) -> float:
     return NO_POINT if key is None else point(key)
+
+
+def event_bytes(data: bytes, headers: Mapping[str, str] | None) -> int:
+    """Return about how many bytes an event takes in memory and in a commit: its frame and its headers."""
+    size_bytes = len(data) + FRAME_BYTES
+    return size_bytes + sum(map(len, chain(headers, headers.values()))) if headers else size_bytes
 
 
 def add_event(

@@ -45,12 +45,12 @@ from eventproc.store.transactions import (
     joint_rows,
     stage,
 )
-from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
+from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event, event_bytes
 from eventproc.streams.writer import find_route
 
 STAGE_BYTES: Final = 2**20
-"""Bytes of one batch, unless a single event is larger. Higher: longer holds of the write lock, and more memory; lower:
-more batches for a large transaction, and more index rows for its commit."""
+"""Bytes of one batch, headers among them, unless a single event is larger. Higher: longer holds of the write lock, and
+more memory; lower: more batches for a large transaction, and more index rows for its commit."""
 
 BY_OWNER: Final = "by its owner"
 """Reason of an abort that a caller requested."""
@@ -184,7 +184,7 @@ class Staging:
         add_event(self._buffers, data, key, event_time, headers, partition, self.stream)
         if self._traces is not None and headers and TRACEPARENT in headers and len(self.senders) < LINKS_MAX:
             self.senders.add(headers[TRACEPARENT])
-        self._waiting_bytes += len(data) + FRAME_BYTES
+        self._waiting_bytes += event_bytes(data, headers)
         if self._waiting_bytes < STAGE_BYTES:
             return closed
         self._close_batch()

@@ -56,14 +56,14 @@ from eventproc.streams.new_events import (
 )
 from eventproc.streams.noted_times import NotesTime
 from eventproc.streams.partitioners import Partitioner, choose_partition
-from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
+from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event, event_bytes
 from eventproc.streams.sends import EVENTS_SENT, Send, SendPlace
 
 P = TypeVar("P")
 
 BUFFER_BYTES_MAX: Final = 4 * 2**20
-"""Bytes that may wait in a writer before its callers wait. Half of one transaction's limit: the next send fills while
-the previous one is synced. Higher: more memory, no more throughput."""
+"""Bytes that may wait in a writer, headers among them, before its callers wait. Half of one transaction's limit: the
+next send fills while the previous one is synced. Higher: more memory, no more throughput."""
 
 YIELD_BYTES: Final = 64 * 1024
 """Bytes posted between two scheduling points, so that a producer that never waits does not starve other tasks."""
@@ -426,7 +426,7 @@ class EventWriter(NotesTime, Generic[P]):
             place: SendPlace
             if (delay := Delay.make(new.delay_ms, new.at)) is not None:
                 place = self._new_delayed(send, new, delay)
-                data = place.payload
+                data, headers = place.payload, place.headers
             else:
                 data, partition, headers = self._prepare(new)
                 buffer = add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
@@ -434,7 +434,7 @@ class EventWriter(NotesTime, Generic[P]):
                 place = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
             if new.id is not None:
                 send.ids[new.id] = place
-            send.size_bytes += len(data) + FRAME_BYTES
+            send.size_bytes += event_bytes(data, headers)
             if send.size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
                 raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
@@ -477,7 +477,7 @@ class EventWriter(NotesTime, Generic[P]):
         buffer = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
         if self._traces is not None:
             self._next.trace(self._traces, self._stream, headers, buffer)
-        self._waiting_bytes += len(data) + FRAME_BYTES
+        self._waiting_bytes += event_bytes(data, headers) if headers else len(data) + FRAME_BYTES
         return buffer
 
     def _add_rare(self, event: NewEvent[P]) -> SendPlace:
@@ -492,7 +492,7 @@ class EventWriter(NotesTime, Generic[P]):
         place: SendPlace
         if (delay := Delay.make(event.delay_ms, event.at)) is not None:
             place = self._new_delayed(self._next, event, delay)
-            self._waiting_bytes += len(place.payload) + FRAME_BYTES
+            self._waiting_bytes += event_bytes(place.payload, place.headers)
         else:
             columns = event.key, event.event_time, event.stored_headers, event.partition
             buffer = self._add(event.payload, *columns)

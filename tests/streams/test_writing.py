@@ -131,6 +131,20 @@ async def test_posting_waits_when_too_much_is_ahead_of_it(ep: Eventproc, stream:
         assert writer.events_written == posted
 
 
+async def test_headers_count_among_the_bytes_that_wait(ep: Eventproc, stream: Stream) -> None:
+    headers = {"h": "x" * 60_000}
+    async with stream.writer() as writer:
+        ahead = 0
+        for posted in range(1, 3 * BUFFER_BYTES_MAX // 60_000):
+            await writer.post(b"", key="k", headers=headers)
+            ahead = max(ahead, posted - writer.events_written)
+        assert ahead * 60_000 <= 2 * BUFFER_BYTES_MAX + 120_000
+        too_many = [NewEvent(b"", key="k", headers=headers)] * (BUFFER_BYTES_MAX // 60_000 + 1)
+    async with stream.writer(name="w") as named:
+        with pytest.raises(InvalidArgument, match="one sequence takes at most"):
+            await named.write_many(too_many, sequence=1)
+
+
 async def test_many_events_of_any_length_are_written_in_order(stream: Stream) -> None:
     async with stream.writer() as writer:
         count = await writer.write_many(NewEvent(b"x" * number, "k") for number in range(2000))
