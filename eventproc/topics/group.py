@@ -185,9 +185,7 @@ class Group(Generic[T]):
             decode=decode_of(chosen_codec(self._codec, payload, codec)),
             auto_commit=auto_commit,
             callbacks=RebalanceCallbacks(on_assigned, on_revoked, on_lost),
-            chosen=MemberOptions(
-                subscription=None if topics is None else tuple(topics), static_ms=static_ms, assignor=assignor
-            ),
+            chosen=MemberOptions(subscription=topics, static_ms=static_ms, assignor=assignor),
         )
 
     async def describe(self) -> GroupDescription:

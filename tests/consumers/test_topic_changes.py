@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -125,6 +127,19 @@ async def test_nobody_gets_a_topic_that_it_did_not_ask_for(ep: Eventproc) -> Non
         assert a.subscription == ("s/second",)
         await a.subscribe(["s/first"])
         await settle(ep, [a, b], [2, 2])
+
+
+@pytest.mark.parametrize("topics", ["s/t*", 5, [5], [], ["s/t", "s/t"], ["t*"], ["*/t"]])
+async def test_topics_that_no_consumer_can_have_are_refused_where_they_are_named(
+    ep: Eventproc, topics: Any
+) -> None:
+    await ep.create_topic("s/t", partitions=1)
+    group = await ep.create_group("g", ["s/t"])
+    with pytest.raises(errors.InvalidArgument):
+        group.consumer("a", topics=topics)
+    async with group.consumer("a") as a:
+        with pytest.raises(errors.InvalidArgument):
+            await a.subscribe(topics)
 
 
 @pytest.mark.acceptance("K24")
