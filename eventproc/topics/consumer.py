@@ -31,7 +31,7 @@ from eventproc.store.model.argument_checks import (
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments import Event, number_at, offset_at_time, offset_of_number, segment_state
+from eventproc.store.segments import Event, offset_at_time, offset_of_number, progress_at, segment_state
 from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.topics.partition import TopicPartition
 from eventproc.topics.rebalance_callbacks import CallbackListener, RebalanceCallbacks, partition_of
@@ -424,8 +424,8 @@ class Consumer(JoinedMember, Generic[P]):
         wanted = [self._assigned(where) for where in self._named(partitions)]
 
         def look(tx: Tx) -> list[tuple[OwnedSegment, int, int]]:
-            offsets = ((each, offset_at_time(tx, *each.key, time_ms)) for each in wanted)
-            return [(each, number_at(tx, *each.key, offset), offset) for each, offset in offsets]
+            places = (progress_at(tx, *each.key, offset_at_time(tx, *each.key, time_ms)) for each in wanted)
+            return [(each, at.number, at.offset) for each, at in zip(wanted, places, strict=True)]
 
         self._move(await self._db.read(look))
 

@@ -90,6 +90,20 @@ async def test_a_deleted_topic_leaves_the_group_and_the_other_topic_flows(ep: Ev
     assert [each.name for each in (await group.describe()).streams] == ["s/second"]
 
 
+async def test_a_consumer_may_seek_where_a_topic_was_deleted_meanwhile(ep: Eventproc) -> None:
+    await produce_keys(await ep.create_topic("s/t", partitions=1), range(3))
+    gone = await ep.create_topic("s/u", partitions=1)
+    group = await ep.create_group("g", ["s/t", "s/u"], on_deleted="drop")
+    async with group.consumer("a") as a:
+        assert len(await poll_some(a, 3)) == 3
+        await gone.delete()
+        await a.seek_to_time(0)
+        await a.seek_to_beginning()
+        await a.seek_to_end()
+        await a.seek(("s/t", 0), 1)
+        assert numbers_of(await poll_some(a, 2)) == [1, 2]
+
+
 async def test_a_group_without_consumers_goes_on_without_a_topic_that_was_deleted(ep: Eventproc) -> None:
     await produce_keys(await ep.create_topic("s/t", partitions=1), range(3))
     gone = await ep.create_topic("s/u", partitions=1)
