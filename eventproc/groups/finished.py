@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from eventproc.groups.changes import verify_streams
 from eventproc.groups.describe import UnfinishedSegment, describe_group, describe_share_group
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Database, Tx
@@ -35,11 +36,13 @@ def as_written(event: object) -> Event[Any]:
 def has_finished(tx: Tx, group: str, event: Event[Any]) -> bool:
     """Return whether a group will not be given an event any more: it finished it, or it was truncated.
 
-    Raises NotFound, also if the stream was deleted; InvalidArgument if the group does not read the stream of the event.
+    Raises NotFound, also if the stream was deleted; InvalidArgument if the group does not read the stream of the event,
+    GroupStreamReplaced if it reads a deleted one of that name.
     Cost: five look-ups; for a segment that the group does not hold, a few for each of its segments.
     """
     record = get(tx, GROUP, group).value
-    if event.stream not in (each.name for each in record.streams):
+    read = {each.name: each.stream_id for each in (*record.dropped, *record.streams)}
+    if event.stream not in read:
         raise invalid_argument("event", event.stream, f"group {group} does not read this stream")
     key = get_stream(tx, event.stream).value.stream_id, event.segment
     state = segment_state(tx, *key)
@@ -50,6 +53,10 @@ def has_finished(tx: Tx, group: str, event: Event[Any]) -> bool:
             return is_finished
         left: Iterable[UnfinishedSegment] = describe_share_group(tx, group).segments
     else:
+        if read[event.stream] != key[0]:  # it was created again
+            if record.options.on_deleted == "error":
+                verify_streams(tx, record)
+            return False  # the group will read it from its head
         if (progress := find_progress(tx, group, key)) is not None:
             return progress.is_finished(event.number)
         left = describe_group(tx, group).segments

@@ -219,6 +219,7 @@ class Group(Generic[T]):
 
         Raises:
             NotFound: no such group, or the stream was deleted.
+            GroupStreamReplaced: the group reads a deleted stream of this name, and does not drop it.
             TimeoutError: the time is over.
             InvalidArgument: the group does not read the stream of the event, or it is no event.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from typing import Any
 
 import anyio
 import pytest
 
 import eventproc
 from eventproc import App, Event, Eventproc, GroupReader
-from eventproc.errors import InvalidArgument, NotFound, ProcessorFailed
+from eventproc.errors import GroupStreamReplaced, InvalidArgument, NotFound, ProcessorFailed
 from tests.support.memory import ep as ep  # a fixture
 
 
@@ -92,6 +93,28 @@ async def test_a_wait_ends_when_the_event_is_truncated_or_its_stream_deleted_whi
             await anyio.wait_all_tasks_blocked()
             await stream.seal()
             await stream.delete()
+
+
+@pytest.mark.parametrize("on_deleted", ["error", "drop"])
+async def test_an_event_of_a_stream_that_was_created_again_is_not_finished_before_it_is_read(
+    ep: Eventproc, on_deleted: Any
+) -> None:
+    stream = await ep.create_stream("s/t")
+    group = await ep.create_group("s/g", ["s/t"], on_deleted=on_deleted)
+    await stream.seal()
+    await stream.delete()
+    async with (await ep.create_stream("s/t")).writer() as writer:
+        event = await writer.write(b"1", key="a")
+    if on_deleted == "error":
+        with pytest.raises(GroupStreamReplaced):
+            await group.wait_for(event, timeout_ms=5_000)
+        await group.reset()
+    with pytest.raises(TimeoutError):
+        await group.wait_for(event, timeout_ms=50)
+    async with group.reader("r") as reader:
+        await read_until(reader, b"1")
+        await reader.commit()
+        await group.wait_for(event, timeout_ms=5_000)
 
 
 async def test_an_event_of_a_segment_that_was_finished_before_a_split_is_finished(ep: Eventproc) -> None:
