@@ -15,6 +15,8 @@ from eventproc.store.catalog.queries import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups.records import (
     GROUP,
+    PROCESSOR,
+    READERS,
     SHARE,
     TRUNCATABLE,
     GroupRecord,
@@ -146,7 +148,7 @@ def group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[tuple[GroupRecord, Stre
     own: dict[str, dict[SegmentId, int]] = {}
     for group, segment, offset, waits in rows.fetchall():
         own.setdefault(group, {})[SegmentId(segment)] = NOT_REACHED if waits else offset
-    # A share group has no rows of a stream that was created again, until its next poll.
+    # A group has no rows of a stream that was created again, until its next poll, or until a reader or its app comes.
     named = keys_containing(tx, GROUP, f'"{stream.name}"')
     for group in sorted({*own, *named}):
         if (found := find(tx, GROUP, group)) is None:
@@ -157,6 +159,16 @@ def group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[tuple[GroupRecord, Stre
                 yield record, cut
         elif group in own:
             yield record, _reader_cut(tx, stream, offsets)
+        elif _will_read(record, stream):
+            yield record, head_cut(tx, stream)
+
+
+def _will_read(group: GroupRecord, stream: StreamRecord) -> bool:
+    """Return whether a group read a deleted stream of this name, and will go on with this one from its head."""
+    if group.kind != PROCESSOR and (group.kind != READERS or group.options.on_deleted == "error"):
+        return False
+    before = [each.stream_id for each in (*group.streams, *group.dropped) if each.name == stream.name]
+    return bool(before) and stream.stream_id not in before
 
 
 def _kept_cut(tx: Tx, stream: StreamRecord, group: GroupRecord, finished: StreamCut) -> StreamCut | None:

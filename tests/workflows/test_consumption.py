@@ -224,6 +224,47 @@ async def test_a_share_group_keeps_a_stream_that_was_created_again_before_it_pol
     assert await head_after(ep) == at(stream, 4)
 
 
+async def test_a_processor_keeps_a_stream_that_was_created_again_while_its_app_is_down(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    app, policy = eventproc.App(), RetentionPolicy(consumed=True)
+
+    @app.processor("s/t", group="s/p")
+    async def handle(event: eventproc.Event) -> None: ...
+
+    stream = await ep.create_stream("s/t", retention=policy)
+    async with ep.run(app):
+        pass
+    await stream.seal()
+    await stream.delete()
+    stream = await ep.create_stream("s/t", retention=policy)
+    await write(stream, clock, 3)
+    await group_at(ep, "s/g", at(stream, 3))
+    assert await head_after(ep) == at(stream, 0)
+
+
+@pytest.mark.parametrize("was_online", [False, True])
+async def test_a_group_that_drops_deleted_streams_keeps_one_that_was_created_again_before_it_reads(
+    ep: Eventproc, clock: VirtualClock, was_online: bool
+) -> None:
+    policy = RetentionPolicy(consumed=True)
+    stream = await ep.create_stream("s/t", retention=policy)
+    dropping = await ep.create_group("s/d", ["s/t"], on_deleted="drop")
+    await stream.seal()
+    await stream.delete()
+    if was_online:
+        async with dropping.reader("r"):
+            pass
+    stream = await ep.create_stream("s/t", retention=policy)
+    await write(stream, clock, 3)
+    await group_at(ep, "s/g", at(stream, 3))
+    assert await head_after(ep) == at(stream, 0)
+    async with dropping.reader("r") as reader:
+        events = [each async for each in reader.until(at(stream, 2))]
+        assert len(events) == 2
+    assert await head_after(ep) == at(stream, 2)
+
+
 async def test_a_group_before_the_kept_history_counts_with_the_head(
     ep: Eventproc, clock: VirtualClock
 ) -> None:
