@@ -11,6 +11,7 @@ from eventproc.groups.changes import (
     GroupUpdate as GroupUpdate,
     ShareUpdate as ShareUpdate,
     add_stream as add_stream,
+    drop_stream as drop_stream,
     ensure_group as ensure_group,
     ensure_worker_group as ensure_worker_group,
     list_groups as list_groups,

@@ -21,6 +21,7 @@ from eventproc.groups.updates import (
     SegmentCompleted,
     StartPosition,
     StreamAdded,
+    StreamDropped,
     Update,
 )
 from eventproc.store.catalog import (
@@ -209,6 +210,11 @@ def add_stream(tx: Tx, group: str, stream: str) -> None:
         verify_streams(tx, record)
     else:
         change(tx, group, StreamAdded(start_position_of(tx, stream, added=True)))
+
+
+def drop_stream(tx: Tx, group: str, stream_id: int) -> None:
+    """Let the group read a stream no more that `add_stream` added. Raises NotFound."""
+    change(tx, group, StreamDropped(stream_id))
 
 
 def set_paused(tx: Tx, name: str, paused: bool) -> None:

@@ -22,8 +22,10 @@ import anyio
 from eventproc.base.clock import new_id
 from eventproc.base.tasks import BackgroundTasks, HandleTasks, first_leaf, run_uninterrupted
 from eventproc.groups import (
+    GROUP,
     adopt_recreated_streams,
     describe_any,
+    drop_stream,
     ensure_group,
     ensure_worker_group,
     get_group,
@@ -54,6 +56,7 @@ from eventproc.processors.observe.status import (
 from eventproc.processors.observe.telemetry import NOTHING
 from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
+from eventproc.store.catalog import find_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.key_states import StateRecord, declare_state, forget_version
@@ -62,6 +65,7 @@ from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.limits import GRACE_MS
 from eventproc.store.openable import Openable, Opening
+from eventproc.store.records import find
 from eventproc.store.segments import Event
 
 P = TypeVar("P")
@@ -605,6 +609,7 @@ def _set_up(tx: Tx, app: App) -> None:
             ensure_worker_group(tx, options.group, options.streams, options.start, options.worker.share)
             verify_letter_stream(tx, options.group, options.dead_letters, options.streams)
             continue
+        _leave_redrive_stream(tx, options)
         try:
             ensure_group(tx, options.group, options.streams, options.start)
         except GroupStreamReplaced:
@@ -631,6 +636,29 @@ def _set_up(tx: Tx, app: App) -> None:
                 f"raised by the setup function {getattr(setup, '__qualname__', repr(setup))} of the app"
             )
             raise
+
+
+def _leave_redrive_stream(tx: Tx, processor: Options) -> None:
+    """Let the group read its redrive stream no more if that was deleted, or if a state needs one stream alone.
+
+    Raises ProcessorFailed if something is left of what was redriven before the processor had a state.
+    """
+    found = find(tx, GROUP, processor.group)
+    for each in () if found is None else found.value.streams:
+        is_there = find_stream(tx, each.name) is not None
+        if not each.added or (is_there and processor.state is None):
+            continue
+        if is_there and any(
+            segment.events
+            for segment in describe_any(tx, processor.group).segments
+            if segment.stream == each.name
+        ):
+            reason = (
+                f"its group has not finished {each.name}, to which dead letters were redriven, and a state needs one"
+                " stream: run it without a state first, or give it another group"
+            )
+            raise ProcessorFailed(processor=processor.name, reason=reason)
+        drop_stream(tx, processor.group, each.stream_id)
 
 
 def _declare_state(tx: Tx, processor: Options, state: KeyState[Any]) -> None:

@@ -45,10 +45,11 @@ from eventproc.processors.errors import NotAProcessorGroup
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import PROCESSOR, SHARE, add_share_stream
+from eventproc.store.key_states import STATE
 from eventproc.store.model.argument_checks import check_int, check_iterable, check_str
-from eventproc.store.model.errors import NotFound
+from eventproc.store.model.errors import NotFound, NotSupported
 from eventproc.store.progress import EventRef, finish_events
-from eventproc.store.records import get
+from eventproc.store.records import find, get
 from eventproc.store.segments import JOB_HEADER, READ_BYTES_MAX, reserved_headers
 from eventproc.store.segments.offsets import offset_of_number
 from eventproc.streams.codec import PayloadCodec, decode_of
@@ -204,8 +205,8 @@ def redrive_step(
     The stream is created if needed, and the group reads it from then on. Dead letters that are no longer pending are
     left out.
     letters_max: the most dead letters; the step also ends at about READ_BYTES_MAX of payloads.
-    Raises NotFound (the group does not exist), GroupStreamReplaced and StreamSealed (of the redrive stream); then
-    nothing changed.
+    Raises NotFound (the group does not exist), NotSupported (its processor keeps a state by key), GroupStreamReplaced
+    and StreamSealed (of the redrive stream); then nothing changed.
     """
     waiting = overlap(spans, pending(tx, group))
     name = redrive_stream(group)
@@ -221,6 +222,9 @@ def redrive_step(
             break
     if last is None:
         return LetterStep(0, [])
+    if find(tx, STATE, group) is not None:  # the keys of another stream have states of their own
+        what = f"redriving dead letters of {group}, whose processor keeps a state by key,"
+        raise NotSupported(what=what, remedy="write their events to its stream again, and drop them")
     ensure_stream(tx, name)
     if get(tx, GROUP, group).value.kind == SHARE:
         add_share_stream(tx, group, name)
@@ -341,6 +345,7 @@ class DeadLetters(Generic[T]):
             NotAProcessorGroup: The group belongs to readers.
             GroupStreamReplaced: The redrive stream was deleted and created again.
             StreamSealed: The redrive stream is sealed.
+            NotSupported: The processor keeps a state by key. Write the events to its stream again, and drop these.
             InvalidArgument: An id is malformed.
 
         Cost:
