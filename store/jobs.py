@@ -195,13 +195,22 @@ def cancel_job(tx: Tx, group: str, job: str) -> JobDescription:
 
 
 def cancel_jobs_of(tx: Tx, stream: str) -> None:
-    """Cancel the jobs of a stream that is deleted: nobody can do them any more. Cost: a look at each job's row."""
-    rows = tx.execute(
-        f"SELECT group_name, job_id FROM job WHERE stream = ? AND state NOT IN ({_ENDED}) ORDER BY id",
-        (stream,),
+    """Cancel the jobs of a stream that is deleted: nobody can do them any more. Cost: a look at each job's row.
+
+    The events of those that were cancelled before are gone, too, so that all may be forgotten.
+    """
+    tx.execute(
+        "UPDATE job SET result = ? WHERE stream = ? AND state = 'cancelled' AND result IS NULL", (b"", stream)
     )
-    for group, job in rows.fetchall():
-        _abandon(tx, group, job)
+    rows = tx.execute(
+        f"UPDATE job SET state = 'cancelled', result = ?, changed_ms = ? WHERE stream = ? AND state NOT IN ({_ENDED})"
+        " RETURNING group_name, job_id",
+        (b"", tx.now_ms, stream),
+    ).fetchall()
+    for group, job in rows:
+        tx.wake(_channel(group, job))
+    for group in {group for group, _ in rows}:
+        tx.wake(("cancelled jobs", group))
 
 
 def delayed_id(group: str, job: str) -> str:
@@ -212,14 +221,17 @@ def delayed_id(group: str, job: str) -> str:
 def cancel_job_of(tx: Tx, event_id: str, job: str) -> None:
     """Cancel the job whose delayed event is forgotten. Nothing happens if it is not known any more."""
     group = event_id.removesuffix(f":{job}")
-    if event_id == delayed_id(group, job) and find_job(tx, group, job) is not None:
-        _abandon(tx, group, job)
-
-
-def _abandon(tx: Tx, group: str, job: str) -> None:
-    """Cancel a job whose event no worker will get."""
+    if event_id != delayed_id(group, job) or find_job(tx, group, job) is None:
+        return
     if cancel_job(tx, group, job).state not in ENDED:
         discard_jobs(tx, group, [job])
+
+
+def move_job_of(tx: Tx, event_id: str, job: str, due_ms: int | None) -> None:
+    """Note another time of the job whose delayed event has it."""
+    group = event_id.removesuffix(f":{job}")
+    if event_id == delayed_id(group, job):
+        _change(tx, group, "due_ms = ?", {job: (due_ms,)})
 
 
 def free_us_of(tx: Tx, group: str, name: bytes) -> int:

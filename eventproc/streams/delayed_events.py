@@ -23,7 +23,7 @@ from eventproc.store.delayed_events import (
 )
 from eventproc.store.event_ids import note_places
 from eventproc.store.faults import Step
-from eventproc.store.jobs import cancel_job_of
+from eventproc.store.jobs import cancel_job_of, move_job_of
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, Retryable, StreamReplaced
@@ -97,6 +97,8 @@ class DelayedEvents:
     ) -> DelayedEvent[bytes]:
         """Let an event be due at another time, and return it. One that could not be appended is tried again.
 
+        If it is that of a job, `Job.describe` shows the new time.
+
         Args:
             event_id: its id, or the one that was given when it was written.
             delay_ms: how long from now, in ms.
@@ -110,7 +112,7 @@ class DelayedEvents:
         delay = Delay.make(delay_ms, at)
         if delay is None:
             raise invalid_argument("at", at, "give it or delay_ms")
-        step = partial(move_delayed, id=check_str("event id", event_id), delay=delay)
+        step = partial(_move, id=check_str("event id", event_id), delay=delay)
         return await self._db.write(step, step=Step.DELAYED_CHANGE)
 
 
@@ -119,6 +121,13 @@ def _cancel(tx: Tx, id: str) -> DelayedEvent[bytes]:
     if (job := found.headers.get(JOB_HEADER)) is not None:
         cancel_job_of(tx, found.id, job)
     return found
+
+
+def _move(tx: Tx, id: str, delay: Delay) -> DelayedEvent[bytes]:
+    moved = move_delayed(tx, id, delay)
+    if (job := moved.headers.get(JOB_HEADER)) is not None:
+        move_job_of(tx, moved.id, job, moved.due_ms)
+    return moved
 
 
 def append_due(tx: Tx, *, owner: Owner) -> int:

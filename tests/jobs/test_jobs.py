@@ -186,6 +186,39 @@ async def test_a_job_whose_event_is_cancelled_or_whose_stream_is_deleted_is_canc
 
 
 @in_virtual_time
+async def test_jobs_of_a_deleted_stream_are_forgotten_also_if_they_were_cancelled_before() -> None:
+    clock = VirtualClock()
+    async with eventproc.open_memory(clock=clock) as ep:
+        stream = await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        before, with_it = await jobs.submit(b"before"), await jobs.submit(b"with it")
+        await before.cancel()
+
+        async def delete() -> None:
+            await anyio.sleep(1)
+            await stream.seal()
+            await stream.delete()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(delete)
+            with pytest.raises(JobCancelled):
+                await with_it.result(timeout_ms=60_000)
+        assert len(await jobs.list(state="cancelled")) == 2
+        clock.advance(2 * DAY_MS)
+        await anyio.sleep(100)  # a sweep
+        assert await jobs.list() == []
+
+
+async def test_a_job_shows_the_time_to_which_its_event_is_moved(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    job = await ep.jobs(GROUP, JOBS).submit(b"delayed", delay_ms=7_200_000)
+    (event,) = await ep.delayed.list()
+    assert (await job.describe()).due_ms == event.due_ms
+    moved = await ep.delayed.move(event.id, delay_ms=3_600_000)
+    assert (await job.describe()).due_ms == moved.due_ms != event.due_ms
+
+
+@in_virtual_time
 async def test_a_delayed_job_is_done_when_it_is_due() -> None:
     app = App()
     times: list[float] = []
