@@ -376,6 +376,36 @@ async def test_timers_of_a_key_move_with_it_when_its_segment_is_split_and_merged
         assert sorted(await called(ep)) == sorted((f"k{number}", 20, 2) for number in range(20))
 
 
+@pytest.mark.parametrize("order", ["segment", "key"])
+async def test_a_key_is_called_in_the_next_segment_once_the_call_for_its_timer_has_ended(
+    order: str, eventproc_runtime: VirtualRuntime
+) -> None:
+    began, gate, calls = anyio.Event(), anyio.Event(), list[str]()
+
+    async def handle(event: Event, heard: HeardCount, context: Context) -> None:
+        calls.append(f"{event.key} {event.event_time}")
+        if event.event_time == 0:
+            context.call_at(10)
+
+    async def on_timer(timer: Timer, heard: HeardCount, context: Context) -> None:
+        began.set()
+        await gate.wait()
+        calls.append("timer")
+
+    app = app_of(handle, on_timer, order=order, concurrency=4)
+    async with eventproc_runtime.running(streams=[STREAM, OUT]) as t, t.ep.run(app) as running:
+        await write(t.ep, ("a", 0), ("b", 100))
+        await began.wait()
+        stream = await t.ep.stream(STREAM)
+        await stream.split((await stream.segments())[0].id)
+        await write(t.ep, ("a", 200))
+        await anyio.sleep(10)
+        assert calls == ["a 0", "b 100"]
+        gate.set()
+        await running.wait_idle()
+    assert calls == ["a 0", "b 100", "timer", "a 200"]
+
+
 async def test_a_segment_without_events_after_a_split_holds_event_time_for_a_while(
     eventproc_runtime: VirtualRuntime,
 ) -> None:

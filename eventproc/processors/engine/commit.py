@@ -109,10 +109,12 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         follow: Callable[[], Awaitable[None]],
         ended: Callable[[], None],
         write_status: Callable[[Tx, str], None],
+        is_called: Callable[[OwnedSegment], bool],
         states: KeyStateCache | None = None,
     ) -> None:
         """Create the committer.
 
+        is_called: whether a call of a segment runs: of one whose events are all finished, for a timer.
         states: notes what became durable. None: the handler takes no state.
         follow: reads the ownership again, and drops the segments that were lost.
         project: makes what a projection handled durable in the user's database. None: there is none.
@@ -122,6 +124,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         self._membership = membership
         self._segments = segments
         self._follow = follow
+        self._is_called = is_called
         self._states = states
         self._project_into = project
         self._passed: dict[OwnedSegment, None] = {}  # those whose successors are unknown
@@ -156,7 +159,11 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         ):
             now = {owned: owned.snapshot() for owned in segments}
         moved = {owned: progress for owned, progress in now.items() if progress != owned.durable}
-        completed = [owned for owned in segments.done() if owned not in self._passed]
+        completed = [
+            owned for owned in segments.done() if owned not in self._passed and not self._is_called(owned)
+        ]
+        for owned in completed:
+            owned.closing = True  # its timers belong to its successors
         outbox, self.outbox = divided(self.outbox.of(set(segments)), now)
         held: Collection[OwnedSegment] = ()
         times: dict[SegmentKey, int] = {}
@@ -253,7 +260,6 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         if self._states is not None:
             self._states.saved(commit.outbox.states)
             for owned in ended:
-                owned.closing = True  # its timers belong to its successors
                 self._states.lose(owned)
 
 

@@ -89,6 +89,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
             follow=self._follow,
             ended=self._commit_ended,
             write_status=self.write_status,
+            is_called=self.pool.calls_for,
             states=self.states,
         )
         self._releasing: set[OwnedSegment] = set()
@@ -178,8 +179,9 @@ class Engine(HandlerEngine[SegmentCommitter]):
             if left.state is not None and self.states is not None:
                 self.states.kept(left.state)
             self._committer.leave(fired.owned, timer, left)
-            self._committer.ask()
             self._hold_if_behind()
+        if left is not NOTHING_LEFT or fired.owned.complete:
+            self._committer.ask()
 
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.spent`. A timer is no event that could become a dead letter."""

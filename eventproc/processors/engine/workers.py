@@ -157,9 +157,11 @@ class WorkerPool:
     async def clear(self, owned: EventClaim) -> None:
         """Return when no call runs for an event of `owned`, which is closing, so that none begins either."""
         assert owned.closing, f"{owned!r} is still being handed out"
-        await self.until(
-            lambda: not any(run.owned is owned for each in self.running for _, run in each.items)
-        )
+        await self.until(lambda: not self.calls_for(owned))
+
+    def calls_for(self, owned: EventClaim) -> bool:
+        """Return whether a call runs for an event of `owned`, or for a timer."""
+        return any(in_hand.owned is owned for each in self.running for _, in_hand in each.items)
 
     async def wait_quiet(self) -> None:
         """Return when no call runs."""
