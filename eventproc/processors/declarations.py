@@ -132,7 +132,8 @@ class ProcessorOptions(ProjectionOptions[P], total=False):
         durable. Needs `exactly_once`.
     state: the class of the value that is kept for each routing key, or a `KeyState` with more options. The handler's
         second parameter gets the value of the event's key. What it makes of it, or returns in its place, is stored in
-        the transaction that makes the event finished. None (default): no state.
+        the transaction that makes the event finished. A topic has none: its keys may have several partitions. None
+        (default): no state.
     on_timer: called with a `Timer`, the state of its key, and a `Context`, when event time has reached what
         `Context.call_at` set; what it leaves is durable as what the handler leaves. async if the handler is. Event time
         is the lowest of the stream's segments, each as far as its events are finished without a gap; an event without

@@ -56,7 +56,7 @@ from eventproc.processors.observe.status import (
 from eventproc.processors.observe.telemetry import NOTHING
 from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
-from eventproc.store.catalog import find_stream
+from eventproc.store.catalog import find_stream, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.key_states import StateRecord, declare_state, forget_version
@@ -662,8 +662,14 @@ def _leave_redrive_stream(tx: Tx, processor: Options) -> None:
 
 
 def _declare_state(tx: Tx, processor: Options, state: KeyState[Any]) -> None:
-    """Note the version of the processor's state. Raises ProcessorFailed if a key has one that it cannot read."""
+    """Note the version of the processor's state. Raises ProcessorFailed if a key has one that it cannot read.
+
+    Raises InvalidArgument for a topic: the events of a key need not follow one another there.
+    """
     (stream,) = get_group(tx, processor.group).streams
+    if get_stream(tx, stream.name).value.config.is_topic:
+        reason = f"a key may have several partitions of topic {stream.name}: emit into a stream, by key"
+        raise invalid_argument("state", state.name, reason)
     record = StateRecord(
         group=processor.group,
         stream=stream.name,

@@ -657,3 +657,12 @@ def test_a_state_of_several_streams_is_refused() -> None:
     app = App()
     with pytest.raises(InvalidArgument, match="emit into one stream, by key"):
         app.add(add, STREAM, OUT, group=GROUP, state=Total)
+
+
+async def test_a_topic_is_refused_for_a_key_may_have_events_in_several_partitions() -> None:
+    async with system() as ep:
+        await ep.create_topic("s/topic")
+        app = App()
+        app.add(add, "s/topic", group=GROUP, state=Total)
+        with pytest.raises(InvalidArgument, match="partitions of topic s/topic: emit into a stream"):
+            await process(ep, app)
