@@ -152,7 +152,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         jobs = [each.job for each in held if each.job is not None]
         cancelled = cancelled_jobs(tx, options.group, jobs) if jobs else set()
         outbox = commit.outbox.of({each for each in held if each.job is None or each.job not in cancelled})
-        append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
+        append_emissions(tx, outbox.emissions)
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
         self._run_user_sql(tx, outbox)
         # Before its release, which may make an event a dead letter: then its job has failed.

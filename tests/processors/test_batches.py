@@ -7,10 +7,14 @@ import threading
 import anyio
 import pytest
 
+from eventproc import App, RetryPolicy
 from eventproc.processors import Context
 from eventproc.processors.errors import HandlerStuck
 from eventproc.processors.options import ProcessingOrder
+from eventproc.store.model.limits import FINISHED_RANGES_MAX
 from eventproc.store.segments import Event
+from eventproc.testing import VirtualRuntime
+from tests.processors.support import GROUP, OUT, STREAM, payloads, progress, write
 from tests.processors.worker import WorkerHarness, segment_at, settled, until
 
 
@@ -197,3 +201,47 @@ async def test_losing_a_segment_during_a_thread_call_begins_no_second_call_of_it
         await harness.pool.drain()
     assert harness.done == [0, 0]
     assert other.is_quiet
+
+
+async def test_what_a_batch_left_is_durable_with_the_first_of_its_events_that_is(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    """So many events are stuck that the progress has no room for the first event of a batch, but for the second one."""
+    stuck, good = iter(range(1_000)), iter(range(1_000))
+    keys = ["gate", "gate too", "x", "y", "filler", "x", "y", "filler too"]
+
+    def add_ranges(count: int) -> None:
+        for _ in range(count):
+            keys.extend(f"stuck {next(stuck)}" for _ in range(2))
+            keys.extend(f"good {next(good)}" for _ in range(2))
+
+    add_ranges(FINISHED_RANGES_MAX - 6)
+    second = len(keys)
+    keys.append("y")
+    add_ranges(12)
+    first = len(keys)
+    keys.append("x")
+    gate, batches, app = anyio.Event(), list[list[int]](), App()
+    later = RetryPolicy(wait_ms=600_000, wait_ms_max=600_000)
+
+    @app.processor(STREAM, group=GROUP, batch=2, concurrency=1, retry=later)
+    async def handle(events: list[Event], context: Context) -> None:
+        if events[0].key == "gate":
+            await gate.wait()
+        if any(str(event.key).startswith("stuck") for event in events):
+            raise ValueError("not now")
+        batches.append([event.number for event in events])
+        if first in batches[-1]:
+            context.emit(OUT, b"1")
+
+    async with eventproc_runtime.running(streams=[STREAM, OUT]) as t:
+        await write(t.ep, keys)
+        async with t.ep.run(app):
+            await anyio.sleep(1)
+            gate.set()
+            await anyio.sleep(10)
+            assert batches[-1] == [first, second]
+            (durable,) = await progress(t.ep)
+            assert durable.is_finished(second)
+            assert not durable.is_finished(first)
+            assert await payloads(t.ep) == [1]

@@ -78,6 +78,9 @@ class WorkerHarness:
         self.done.append(event.number)
         self.emitted += left.emitted
 
+    def left_by_batch(self, items: Sequence[Item], left: Left) -> None:
+        self.emitted += left.emitted
+
     def returned(self, item: Item, result: object) -> None:
         """Nobody asks for it."""
 

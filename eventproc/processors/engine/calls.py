@@ -74,6 +74,10 @@ class CallListener(Protocol):
         """Note that a call returned. handled: the event as the handler got it, its payload decoded."""
         ...
 
+    def left_by_batch(self, items: Sequence[Item], left: Left) -> None:
+        """Note what a call for a batch left, whose events are noted as finished now."""
+        ...
+
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         """Note that a call failed and will be retried."""
         ...
@@ -442,12 +446,14 @@ class Calls:
             self._note(1, worker.since_ms, None)
         worker.items = ()
         self._meter.finished(items[-1][0])
-        left = NOTHING_LEFT if context is None else Left(context._end(), None, context._tables)
         handled = iter(events)
         for queue, n in zip(taken, counts, strict=True):
             for event in islice(handled, n):
-                self._finish(queue, event, left)
-                left = NOTHING_LEFT  # once per batch; nothing is awaited here, so one commit takes all of it
+                self._finish(queue, event, NOTHING_LEFT)
+        if context is not None:
+            left = Left(context._end(), None, context._tables)
+            if left.emitted or left.tables:  # nothing was awaited since the call, so no commit came between
+                self._listener.left_by_batch(items, left)
         return None
 
     async def _collect(self, taken: list[KeyQueue]) -> list[int]:

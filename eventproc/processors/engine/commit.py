@@ -83,9 +83,10 @@ class ProgressCommit:
     @property
     def streams(self) -> frozenset[str] | None:
         """The streams to whose rows it keeps; None if it may change anything."""
-        if self.completed or self.outbox.letters or self.outbox.handled or self.outbox.tables:
+        outbox = self.outbox
+        if self.completed or outbox.letters or outbox.handled or outbox.changes:
             return None
-        emitted = (each.stream for _, _, emitted in self.outbox.emitted for each in emitted)
+        emitted = (each.stream for each in outbox.emissions)
         return frozenset({*(owned.assigned.stream for owned in (*self.moved, *self.held)), *emitted})
 
 
@@ -230,7 +231,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
             note_event_times(tx, options.group, commit.event_times)
         if outbox.states:
             self._store_states(tx, outbox)
-        append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
+        append_emissions(tx, outbox.emissions)
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
         self._run_user_sql(tx, outbox)
         for owned in commit.completed:
@@ -281,7 +282,7 @@ def divided(
     def is_left_out(owned: OwnedSegment, number: int) -> bool:
         return owned in full and not full[owned].is_finished(number)
 
-    return outbox.where(lambda *event: not is_left_out(*event)), outbox.where(is_left_out)
+    return outbox.where(lambda *event: not is_left_out(*event)), outbox.where(is_left_out, of_batch=all)
 
 
 def _count(progress: Progress) -> int:

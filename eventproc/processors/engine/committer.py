@@ -73,11 +73,21 @@ def events_text(events: Sequence[Event[Any]]) -> str:
     return f"its events: {counted(len(events), 'event')}, first {describe_event(events[0])}"
 
 
+@attrs.frozen(eq=False)
+class BatchLeft(Generic[O]):
+    """What the call for a batch left. events: numbers, each with what holds the event. first: its first event."""
+
+    events: Sequence[tuple[O, int]]
+    first: Event[Any]
+    left: Left
+
+
 @attrs.define(eq=False)
 class Outbox(Generic[O]):
     """What handlers left to be made durable, each with what holds its event. What belongs to a lost one is discarded.
 
     emitted: events, with the number of the event whose handler emitted them.
+    batches: what handlers of batches left. It becomes durable with the first of the events that does.
     letters: dead letters.
     handled: the handled events of an exactly-once round, as the handler got them, for the user's `on_commit`.
     states: changes of the states of keys, in the order in which they were made. Their segments hold their events.
@@ -85,18 +95,33 @@ class Outbox(Generic[O]):
     """
 
     emitted: list[tuple[O, int, Sequence[Emission]]] = attrs.field(factory=list)
+    batches: list[BatchLeft[O]] = attrs.field(factory=list)
     letters: list[tuple[O, FailedEvent]] = attrs.field(factory=list)
     handled: list[tuple[O, Event[Any]]] = attrs.field(factory=list)
     states: list[KeptState] = attrs.field(factory=list)
     tables: list[tuple[O, Event[Any], TablesChange]] = attrs.field(factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.emitted or self.letters or self.handled or self.states or self.tables)
+        kinds = self.emitted, self.batches, self.letters, self.handled, self.states, self.tables
+        return any(kinds)
+
+    @property
+    def emissions(self) -> list[Emission]:
+        """All events that handlers emitted."""
+        left = [emitted for _, _, emitted in self.emitted] + [each.left.emitted for each in self.batches]
+        return [each for emitted in left for each in emitted]
+
+    @property
+    def changes(self) -> list[tuple[Event[Any], TablesChange]]:
+        """All functions given to `change_tables`."""
+        of_events = [(event, change) for _, event, change in self.tables]
+        return of_events + [(each.first, change) for each in self.batches for change in each.left.tables]
 
     def joined(self, later: Outbox[O]) -> Outbox[O]:
         """Return this outbox followed by a later one."""
         return Outbox(
             emitted=self.emitted + later.emitted,
+            batches=self.batches + later.batches,
             letters=self.letters + later.letters,
             handled=self.handled + later.handled,
             states=self.states + later.states,
@@ -114,10 +139,11 @@ class Outbox(Generic[O]):
             *({each[0] for each in kind} for kind in (self.emitted, self.letters, self.tables))
         )
 
-    def where(self, holds: Callable[[O, int], bool]) -> Outbox[O]:
-        """Return the part of the events for which `holds(holder, number)`."""
+    def where(self, holds: Callable[[O, int], bool], *, of_batch: Callable[..., bool] = any) -> Outbox[O]:
+        """Return the part of the events for which `holds(holder, number)`; of a batch, for `any` or `all` of its."""
         return Outbox(
             emitted=[each for each in self.emitted if holds(each[0], each[1])],
+            batches=[each for each in self.batches if of_batch(holds(*event) for event in each.events)],
             letters=[each for each in self.letters if holds(each[0], each[1].event.number)],
             handled=[each for each in self.handled if holds(each[0], each[1].number)],
             states=[each for each in self.states if holds(cast("O", each.cached.owned), each.number)],
@@ -237,6 +263,12 @@ class Committer(ABC, Generic[O, M]):
         if emitted or tables or self._came_bytes >= BEHIND_BYTES_MAX // 4:
             self.ask()
 
+    def leave_of_batch(self, events: Sequence[tuple[O, int]], first: Event[Any], left: Left) -> None:
+        """Add what the handler of a batch left; see `BatchLeft`. Commit soon."""
+        self.outbox.batches.append(BatchLeft(events, first, left))
+        self._came_bytes += sum(map(_size_of, left.emitted))
+        self.ask()
+
     def add_dead_letter(self, owner: O, letter: FailedEvent) -> None:
         """Add a dead letter."""
         self.outbox.letters.append((owner, letter))
@@ -294,7 +326,7 @@ class Committer(ABC, Generic[O, M]):
             if self._durable is not commit:
                 self._put_back(commit)
             elif self._measure is not NOTHING:
-                emitted = Counter(each.stream for _, _, emitted in commit.outbox.emitted for each in emitted)
+                emitted = Counter(each.stream for each in commit.outbox.emissions)
                 emitted += self._user_emitted
                 self._measure.committed((clock.monotonic_ms() - began_ms) / 1000, emitted)
             self._began = None
@@ -302,7 +334,7 @@ class Committer(ABC, Generic[O, M]):
 
     def _note(self, commit: M, status: str | None, appended_ms: int | None) -> None:
         self._note_durable(commit)
-        self._counters.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
+        self._counters.emitted += len(commit.outbox.emissions)
         self._counters.emitted += self._user_emitted.total()
         self._counters.note_commit(commit.finished, self._db.clock.wall_ms(), appended_ms)
         if self.status is status:
@@ -311,7 +343,7 @@ class Committer(ABC, Generic[O, M]):
 
     def _run_user_sql(self, tx: Tx, outbox: Outbox[O]) -> None:
         """Call what handlers gave to `change_tables`, then the user's `on_commit`, and append what they emit."""
-        for _, event, change in outbox.tables:
+        for event, change in outbox.changes:
             self._call_user(tx, "change_tables", change, events_text([event]))
         events = [event for _, event in outbox.handled]
         if events and (hook := self._options.on_commit) is not None:

@@ -151,6 +151,12 @@ class HandlerEngine(ABC, Generic[C]):
     def finished(self, item: Item, handled: Event[Any], left: Left) -> None:
         """See `CallListener.finished`."""
 
+    def left_by_batch(self, items: Sequence[Item], left: Left) -> None:
+        """See `CallListener.left_by_batch`."""
+        events = [(in_hand.owned, event.number) for event, in_hand in items]
+        self._committer.leave_of_batch(events, items[0][0], left)
+        self._hold_if_behind()
+
     def set_aside(self, item: Item, pause_ms: int) -> bool:
         """See `CallListener.set_aside`."""
         return False
