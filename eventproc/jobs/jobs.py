@@ -26,7 +26,7 @@ from eventproc.store.catalog import get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.delayed_events import NewDelayedEvent, cancel_delayed, store_delayed
 from eventproc.store.faults import Step
-from eventproc.store.groups import GroupStream
+from eventproc.store.groups import SHARE, GroupStream
 from eventproc.store.jobs import (
     NewJob,
     cancel_job,
@@ -213,7 +213,7 @@ class Jobs(Generic[P, R]):
             at: do it then: a time with its zone, or ms since 1970. None (default).
 
         Raises:
-            NotFound: the stream does not exist; or the group, if no stream was named.
+            NotFound: the stream does not exist; or the group, if no stream was named; or that is no share group.
             InvalidArgument: an argument is not valid, or the group has several streams and none was named.
             StreamSealed: the stream is sealed.
         """
@@ -227,7 +227,7 @@ class Jobs(Generic[P, R]):
         )
 
         def step(tx: Tx) -> None:
-            stream = self._stream or _stream_of(tx, self._group)
+            stream = _stream_of(tx, self._group, self._stream)
             due_ms = None if made.delay is None else made.delay.due_ms(tx.now_ms)
             new = NewJob(
                 id=job.id, group=self._group, stream=stream, payload=made.payload, key=made.key, due_ms=due_ms
@@ -317,8 +317,13 @@ def _decoded(stored: bytes | None, kind: type[Any] | None) -> Any:
     return codec_for(kind).decode(stored)
 
 
-def _stream_of(tx: Tx, group: str) -> str:
+def _stream_of(tx: Tx, group: str, named: str | None) -> str:
+    """Return the stream that takes the jobs of a group. named: by the caller, perhaps before there is the group."""
     found = find(tx, GROUP, group)
+    if found is not None and found.value.kind != SHARE:  # nobody would do them
+        raise NotFound(kind="share group", name=group)
+    if named is not None:
+        return named
     if found is None:
         raise NotFound(
             kind="share group", name=f"{group} (its worker creates it; or name the stream of the jobs)"

@@ -321,6 +321,15 @@ async def test_what_cannot_be_a_job_is_refused_by_name(ep: Eventproc) -> None:
         await jobs.job("unknown").describe()
 
 
+async def test_a_group_without_workers_takes_no_jobs(ep: Eventproc) -> None:
+    stream = await with_jobs(ep, [])
+    await ep.create_group("s/readers", [JOBS])
+    for named in (None, JOBS):
+        with pytest.raises(NotFound, match="no share group 's/readers'"):
+            await ep.jobs("s/readers", named).submit(b"1")
+    assert (await stream.describe()).events == 0
+
+
 async def test_a_job_that_kills_its_worker_again_and_again_fails_for_good(ep: Eventproc) -> None:
     await with_jobs(ep, [])
     group = await ep.create_share_group(GROUP, [JOBS], lock_ms=1_000, deliveries_max=1)
