@@ -9,7 +9,7 @@ from typing import Final, TypedDict
 import attrs
 
 from eventproc.groups.names import group_name, stream_names
-from eventproc.groups.start_positions import GroupEnd, GroupStart, start_position_of, start_positions_of
+from eventproc.groups.start_positions import GroupEnd, GroupStart, start_positions_of
 from eventproc.groups.state import DEFAULT_OPTIONS, GroupState, begin
 from eventproc.groups.stored_state import GROUP_LOG, change, refusal_of, write_segments
 from eventproc.groups.updates import (
@@ -201,15 +201,16 @@ def verify_movable(group: GroupRecord) -> None:
 
 
 def add_stream(tx: Tx, group: str, stream: str) -> None:
-    """Let the group read one more stream, from its head. Does nothing if it reads it already.
+    """Let the group read one more stream, from its tail. Does nothing if it reads it already.
 
-    Raises NotFound, GroupStreamReplaced.
+    An earlier group of the name may have read what lies before. Raises NotFound, GroupStreamReplaced.
     """
     record = get_group(tx, group)
     if any(each.name == stream for each in record.streams):
         verify_streams(tx, record)
     else:
-        change(tx, group, StreamAdded(start_position_of(tx, stream, added=True)))
+        (start,) = start_positions_of(tx, [stream], "tail", added=[stream])
+        change(tx, group, StreamAdded(start))
 
 
 def drop_stream(tx: Tx, group: str, stream_id: int) -> None:

@@ -24,7 +24,7 @@ from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
 from eventproc.store.records import Versioned, get, replace, version_of
-from eventproc.store.segments import segment_ids
+from eventproc.store.segments import segment_ids, segment_state
 
 SHARE_POLL_EVENTS: Final = 500
 """Default size of a poll, as in Kafka. Higher: fewer transactions; more events wait in one consumer."""
@@ -355,16 +355,21 @@ def open_new_segments(
 
 
 def add_share_stream(tx: Tx, group: str, name: str) -> None:
-    """Let a share group consume one more stream, from its head. Does nothing if it consumes it already.
+    """Let a share group consume one more stream, from its tail. Does nothing if it consumes it already.
 
-    Raises NotFound.
+    An earlier group of the name may have consumed what lies before. Raises NotFound.
     """
     found = get(tx, GROUP, group)
     stream = get_stream(tx, name).value
     if any(each.stream_id == stream.stream_id for each in found.value.streams):
         return
-    where = GroupStream(name, stream.stream_id, added=True)
-    added, _ = open_new_segments(tx, group, where, stream)
+    added = GroupStream(name, stream.stream_id, added=True, epoch=stream.epoch)
+    tails = {
+        segment: Progress(state.tail_number, state.tail)
+        for segment in unopened_segments(tx, attrs.evolve(added, epoch=-1))
+        if (state := segment_state(tx, stream.stream_id, segment)) is not None
+    }
+    start_share_group(tx, group, {stream.stream_id: tails})
     kept = tuple(each for each in found.value.streams if each.name != name)
     replace_share(tx, found, attrs.evolve(found.value, streams=(*kept, added)))
 

@@ -109,3 +109,32 @@ async def test_an_app_starts_again_without_the_redrive_stream_that_was_deleted()
             assert await ep.dead_letters(GROUP).redrive("all") == 1
             await finished(running, 1)
         assert sums.calls == [0, 1]
+
+
+@pytest.mark.parametrize("is_worker", [False, True])
+async def test_a_group_that_was_deleted_gets_nothing_again_that_was_redriven_to_it(is_worker: bool) -> None:
+    fails, calls, app = True, list[int](), App()
+
+    async def handle(event: Event) -> None:
+        if fails:
+            raise ValueError("not now")
+        calls.append(int(event.payload))
+
+    if is_worker:
+        app.worker(STREAM, share_group=GROUP, start="tail", retry=ONCE)(handle)
+    else:
+        app.add(handle, STREAM, group=GROUP, start="tail", retry=ONCE)
+    async with system() as ep:
+        async with ep.run(app) as running:
+            await write(ep, ["a", "b"])
+            await running.wait_idle()
+            fails = False
+            assert await ep.dead_letters(GROUP).redrive("0.0:0") == 1
+            await running.wait_idle()
+        assert calls == [0]
+        group = await (ep.share_group(GROUP) if is_worker else ep.group(GROUP))
+        await group.delete()
+        async with ep.run(app) as running:
+            assert await ep.dead_letters(GROUP).redrive("all") == 1
+            await running.wait_idle()
+        assert calls == [0, 1]
