@@ -213,6 +213,13 @@ def cancel_jobs_of(tx: Tx, stream: str) -> None:
         tx.wake(("cancelled jobs", group))
 
 
+def delete_jobs(tx: Tx, group: str) -> None:
+    """Forget the jobs of a group that is deleted, and wake those that wait for them."""
+    rows = tx.execute("DELETE FROM job WHERE group_name = ? RETURNING job_id", (group,)).fetchall()
+    for (job,) in rows:
+        tx.wake(_channel(group, job))
+
+
 def delayed_id(group: str, job: str) -> str:
     """Return the id of the delayed event of a job."""
     return f"{group}:{job}"

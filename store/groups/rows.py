@@ -21,6 +21,7 @@ from eventproc.store.groups.records import (
     channel_of,
     raise_last_generation,
 )
+from eventproc.store.jobs import delete_jobs
 from eventproc.store.key_states import delete_state
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
@@ -286,8 +287,9 @@ def delete_group(tx: Tx, name: str) -> None:
         delete_pravega_records(tx, name)
     if found.value.log is not None:
         delete_log(tx, found.value.log)
-    for table in ("group_segment", "group_member", "delivery", "rate_limit", "job"):
+    for table in ("group_segment", "group_member", "delivery", "rate_limit"):
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
+    delete_jobs(tx, name)
     delete_all(tx, TRUNCATABLE, keys(tx, TRUNCATABLE, prefix=f"{name}/"))
     delete_all(tx, KAFKA_NOTES, keys(tx, KAFKA_NOTES, prefix=f"{name}/"))
     delete_all(tx, KAFKA_PENDING, keys(tx, KAFKA_PENDING, prefix=f"{name}/"))

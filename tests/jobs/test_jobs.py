@@ -321,6 +321,22 @@ async def test_what_cannot_be_a_job_is_refused_by_name(ep: Eventproc) -> None:
         await jobs.job("unknown").describe()
 
 
+async def test_who_waits_for_a_job_learns_that_its_group_was_deleted(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    group = await ep.create_share_group(GROUP, [JOBS])
+    job = await ep.jobs(GROUP).submit(b"1")
+
+    async def delete() -> None:
+        await anyio.wait_all_tasks_blocked()
+        await group.delete()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(delete)
+        with pytest.raises(NotFound, match=job.id):
+            await job.result(timeout_ms=10_000)
+    assert await ep.jobs(GROUP).list() == []
+
+
 async def test_a_group_without_workers_takes_no_jobs(ep: Eventproc) -> None:
     stream = await with_jobs(ep, [])
     await ep.create_group("s/readers", [JOBS])
