@@ -143,15 +143,25 @@ def insert_group(
 
 
 def ensure_worker_group(
-    tx: Tx, name: str, streams: Sequence[str], start: GroupStart, options: ShareOptions
+    tx: Tx,
+    name: str,
+    streams: Sequence[str],
+    start: GroupStart,
+    options: ShareOptions,
+    dead_letters: str | None,
 ) -> None:
-    """Create the share group of a worker, or give it the options that the worker declares. Raises as `ensure_group`."""
+    """Create the share group of a worker, or give it the options that the worker declares. Raises as `ensure_group`.
+
+    dead_letters: the stream of its dead letters. None: the default.
+    """
     found = find(tx, GROUP, name)
     if found is None:
         ensure_group(tx, name, streams, start, kind=SHARE, share=options)
         found = get(tx, GROUP, name)
-    if found.value.kind == SHARE and (found.value.share, found.value.worker) != (options, True):
-        replace_share(tx, found, attrs.evolve(found.value, share=options, created_share=None, worker=True))
+    before = found.value
+    after = attrs.evolve(before, share=options, created_share=None, worker=True, dead_letters=dead_letters)
+    if before.kind == SHARE and attrs.evolve(after, created_share=before.created_share) != before:
+        replace_share(tx, found, after)
     ensure_group(tx, name, streams, start, kind=SHARE, share=options)
 
 

@@ -606,8 +606,9 @@ def _set_up(tx: Tx, app: App) -> None:
     for each in app.processors:
         options = each.options
         if options.worker is not None:
-            ensure_worker_group(tx, options.group, options.streams, options.start, options.worker.share)
-            verify_letter_stream(tx, options.group, options.dead_letters, options.streams)
+            share, letters = options.worker.share, options.dead_letters
+            ensure_worker_group(tx, options.group, options.streams, options.start, share, letters)
+            verify_letter_stream(tx, options.group, letters, options.streams)
             continue
         _leave_redrive_stream(tx, options)
         try:

@@ -383,7 +383,7 @@ def _archive(
         for part in run.without_removed()  # what a compaction removed meanwhile has nothing to redrive
         for event in part.events(stream)
     ]
-    append_letters(tx, record.name, None, letters)
+    append_letters(tx, record.name, record.dead_letters, letters)
 
 
 def _read_all(tx: Tx, key: SegmentKey, start: int, end: int) -> Iterable[EventRun]:

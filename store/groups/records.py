@@ -170,6 +170,7 @@ class GroupRecord:
     created_options, created_share: the options that it was created with; None while they are `options`, or `share`.
     reset: the generation of its creation or its last reset: what an owner of an earlier epoch knew is void.
     worker: of a share group: a worker consumes it, or did. Its processes have rows as members, for people only.
+    dead_letters: the stream of dead letters that this worker declares; None: the default.
     """
 
     name: str
@@ -187,6 +188,7 @@ class GroupRecord:
     lost_events: int = 0
     reset: int = 0
     worker: bool = False
+    dead_letters: str | None = None
 
 
 def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:

@@ -517,3 +517,24 @@ async def test_what_a_call_did_for_an_event_that_it_lost_meanwhile_is_discarded(
             goes_on.set()
             await running.wait_idle()
         assert await outcome(ep) == [b"1"]
+
+
+async def test_what_kills_its_worker_lies_in_the_stream_of_dead_letters_that_the_worker_names(
+    ep: Eventproc,
+) -> None:
+    stream = await with_jobs(ep, [])
+    app = App()
+
+    @app.worker(JOBS, share_group="work", dead_letters="s/dead", retry=RetryPolicy(attempts=1))
+    async def work(event: Event) -> None:
+        raise ValueError("it fails here")
+
+    async with ep.run(app) as running:
+        await submit(stream, [b"fails"])
+        await running.wait_idle()
+    await submit(stream, [b"kills"])
+    async with (await ep.share_group(GROUP)).consumer() as consumer:
+        (event,) = await consumer.poll()
+        await consumer.release(event)  # as the end of a lock does
+    assert await outcome(ep, "s/dead") == [b"fails", b"kills"]
+    assert {each.stream for each in await ep.dead_letters(GROUP).list()} == {"s/dead"}
