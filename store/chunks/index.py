@@ -131,8 +131,13 @@ def _overlapping(tx: Tx, stream_id: int, held: HeldRange) -> list[ChunkFile]:
 
 
 def register_chunks(tx: Tx, written: Iterable[ChunkFile]) -> None:
-    """Insert the rows of complete files. If a range has a row already, its file stays and the new one is unused."""
+    """Insert the rows of complete files. If a range has a row already, its file stays and the new one is unused.
+
+    A file that will be deleted gets no row: on a server this opening was taken for dead since it wrote the file.
+    """
     for chunk in written:
+        if is_marked_unused(tx, chunk.path):
+            continue
         known = find_chunk(tx, chunk)
         if known is None:
             tx.execute(

@@ -19,6 +19,7 @@ from eventproc.store.chunks.index import (
     ChunkFile,
     chunk_path,
     drop_unused,
+    find_chunk,
     register_chunks,
 )
 from eventproc.store.database import Database, Tx, open_database
@@ -106,6 +107,22 @@ async def test_exported_files_without_a_row_are_deleted_once_their_instance_is_d
     left = [_file(db, f"0-{dead}-7{suffix}") for suffix in suffixes]
     await _sweep(db, clock)
     assert [each.exists() for each in (*alive, *left)] == [True] * 3 + [False] * 3
+
+
+async def test_a_file_of_an_instance_that_only_seemed_dead_gets_no_row_before_it_is_deleted(
+    db: Database, clock: VirtualClock
+) -> None:
+    seemed_dead = "01890a5d-ac96-774b-bcce-b302099a8057"
+    path = chunk_path(STREAM_ID, SEGMENT, 0, seemed_dead, 7)
+    file = _file(db, Path(path).name)
+    owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
+    await walk_chunks(db, owner)
+    chunk = ChunkFile(STREAM_ID, SEGMENT, 0, 50, 0, 1, path, 1, 0)
+    await db.write(partial(register_chunks, written=[chunk]))
+    assert await db.read(partial(find_chunk, like=chunk)) is None, "no row names a file that will be gone"
+    clock.advance(UNUSED_MS)
+    await sweep_chunks(db, owner)
+    assert not file.exists()
 
 
 async def test_files_that_eventproc_does_not_write_are_kept(db: Database, clock: VirtualClock) -> None:
