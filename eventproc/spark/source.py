@@ -207,8 +207,8 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         assert self._directory is not None, "the planner has a directory"
         now_ms = self._directory.db.clock.monotonic_ms()
         if self._cleaned_ms is None or now_ms - self._cleaned_ms >= CLEANED_MS:
-            self._cleaned_ms = now_ms
-            try_to_clean_chunks(self._directory)
+            # Where some are left, the next batch goes on.
+            self._cleaned_ms = None if try_to_clean_chunks(self._directory) else now_ms
 
     def _open(self) -> Planner:
         from eventproc.spark.planner import Planner

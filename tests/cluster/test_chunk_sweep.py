@@ -15,6 +15,7 @@ from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.index import (
     ABANDONED_MS,
+    STEP_CHUNKS_MAX,
     UNUSED_MS,
     ChunkFile,
     chunk_path,
@@ -140,6 +141,26 @@ async def test_file_that_cannot_be_deleted_does_not_keep_the_others(
     with pytest.raises(OSError, match=r"0-1\.arrow"):
         await _sweep(db, clock)
     assert (strange.exists(), left.exists()) == (True, False)
+
+
+async def test_a_sweep_deletes_all_files_that_are_due(db: Database, clock: VirtualClock) -> None:
+    left = [_file(db, f"0-{number}.arrow") for number in range(2 * STEP_CHUNKS_MAX + 1)]
+    await _sweep(db, clock)
+    assert sum(each.exists() for each in left) == 0
+
+
+async def test_a_file_that_cannot_be_deleted_does_not_keep_others_from_being_marked(
+    db: Database, clock: VirtualClock
+) -> None:
+    (_folder(db) / f"{STREAM_ID}/0.0/0-1.arrow").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"0-1\.arrow"):
+        await _sweep(db, clock)
+    free = await _chunk(db, 50, 90)
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"0-1\.arrow"):
+            await _sweep(db, clock)
+        clock.advance(UNUSED_MS)
+    assert not free.exists()
 
 
 async def test_unused_file_stays_for_a_minute_across_sweeps(db: Database, clock: VirtualClock) -> None:

@@ -12,13 +12,14 @@ from typing import TypeVar
 import pytest
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
+from eventproc.spark import chunk_cleanup
 from eventproc.spark.batch_cursor import BatchBudget
 from eventproc.spark.chunk_cleanup import clean_chunks, try_to_clean_chunks
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.source_options import SEGMENT_HEAD, SEGMENT_TAIL, Positions, parse_options
-from eventproc.store.chunks.index import mark_unused
+from eventproc.store.chunks.index import STEP_CHUNKS_MAX, mark_unused
 from eventproc.store.chunks.offload import OffloadLimits
 from eventproc.store.database import Tx
 from eventproc.store.faults import Died
@@ -264,6 +265,22 @@ def test_exported_files_are_deleted_without_a_host(
         clean_chunks(directory, unused_ms=0)
         assert len(files(path)) == 2
         assert len(events_of(groups)) == 50, "what a plan holds stays"
+
+
+def test_files_that_are_due_are_all_deleted_or_left_to_the_next_batch(
+    directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = path / "chunks" / "1" / "0.0"
+    folder.mkdir(parents=True)
+    names = [f"0-{number}.arrow" for number in range(2 * STEP_CHUNKS_MAX + 1)]
+    for each in names:
+        (folder / each).touch()
+    directory.write(partial(mark_unused, paths=[f"1/0.0/{each}" for each in names]))
+    with monkeypatch.context() as patch:
+        patch.setattr(chunk_cleanup, "CLEAN_MS_MAX", 0)
+        assert try_to_clean_chunks(directory, unused_ms=0), "some are left"
+    assert not try_to_clean_chunks(directory, unused_ms=0)
+    assert not folder.exists()
 
 
 def test_a_file_that_cannot_be_deleted_does_not_end_the_query(
