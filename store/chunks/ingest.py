@@ -152,12 +152,8 @@ def _begin_run(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> None:
     key = f"{stream} {batch.name}"
     before = find(tx, SINK_TARGET, key)
     if before is None:
-        old = [
-            each
-            for each in keys(tx, SINK_TARGET)
-            if tx.now_ms - get(tx, SINK_TARGET, each).value.since_ms > TARGET_KEPT_MS
-        ]
-        delete_all(tx, SINK_TARGET, old)
+        if not batch.name.endswith(_ROUTED):  # that of many streams: the sink itself looks, once
+            _forget_targets(tx)
         create(tx, SINK_TARGET, key, SinkTarget(batch.run, stream_id, tx.now_ms))
     elif before.value.run == batch.run and before.value.stream_id != stream_id:
         raise StreamReplaced(
@@ -165,6 +161,16 @@ def _begin_run(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> None:
         )
     else:
         replace(tx, SINK_TARGET, before, SinkTarget(batch.run, stream_id, tx.now_ms))
+
+
+def _forget_targets(tx: Tx) -> None:
+    """Forget the streams of sinks that began long ago. Reads the targets of all sinks."""
+    old = [
+        each
+        for each in keys(tx, SINK_TARGET)
+        if tx.now_ms - get(tx, SINK_TARGET, each).value.since_ms > TARGET_KEPT_MS
+    ]
+    delete_all(tx, SINK_TARGET, old)
 
 
 def find_sink_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
+from eventproc.store.chunks import ingest
 from eventproc.store.chunks.chunk_file import ChunkReader
 from eventproc.store.chunks.export import PART_BYTES_MIN, PARTS_MAX, ChunkExporter
 from eventproc.store.chunks.index import (
@@ -32,11 +33,13 @@ from eventproc.store.chunks.index import (
     mark_unused,
     register_chunks,
 )
+from eventproc.store.chunks.ingest import SinkBatch, record_routed_batch
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.records import RecordKind, keys
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, end_holds, find_held_plan, place_hold
 from eventproc.store.segments.inline_extents import join_step
@@ -392,6 +395,21 @@ async def _hold(db: Database, held: HeldRange, *, until_ms: int | None = None) -
         )
 
     await db.write(place)
+
+
+async def test_a_batch_for_many_streams_looks_once_for_what_sinks_wrote_long_ago(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def look(tx: Tx, kind: RecordKind[object]) -> list[str]:
+        looks.append(kind)
+        return keys(tx, kind)
+
+    monkeypatch.setattr(ingest, "keys", look)
+    streams = {f"s/t{number}": number for number in range(1, 50)}
+    assert await db.write(partial(record_routed_batch, batch=SinkBatch("q", "run", 0), streams=streams))
+    assert len(looks) == 1
 
 
 @pytest.mark.subprocess
