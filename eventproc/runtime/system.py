@@ -516,7 +516,7 @@ class Eventproc(
             NotFound: the scope does not exist, or the object does not and `initial` is None.
             AlreadyExists: the object exists with a type of another name.
             IllegalTransition: the scope is being deleted.
-            InvalidArgument: the name is not valid, or the first state is larger than 8 MiB.
+            InvalidArgument: the name is not valid, or the first state is larger than 8 MiB, or is none of the type's.
 
         Cost:
             Two reads; a write if the object is created.

@@ -46,14 +46,15 @@ def append(
     after: that state, if the caller has folded the updates already.
 
     The caller decides on them by the state that `fold_tail` returns in the same transaction. Compacts the log when
-    that is due. Raises NotFound (no such log, or not initialized), InvalidArgument (too large), and what `fold`
-    raises; then nothing changed. Cost: a small append, the encoding, and sometimes a snapshot.
+    that is due. Raises NotFound (no such log, or not initialized), InvalidArgument (too large, or other members could
+    not read them), and what `fold` raises; then nothing changed. Cost: a small append, the encoding, and sometimes a
+    snapshot.
     """
     before = require(fold_tail(tx, log, kind), log)
     if not updates:
         return before
     entry = kind.encode_updates(updates)
-    state = kind.fold_all(before.state, updates) if after is None else after
+    state = kind.fold_all(before.state, kind.read_updates(entry)) if after is None else after
     return append_entry(tx, log, kind, before, entry, state)
 
 
@@ -92,8 +93,9 @@ def compact(tx: Tx, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S]:
 
 
 def _append_snapshot(tx: Tx, log: LogId, kind: ReplicatedType[S, U], state: S, *, at: int) -> FoldedState[S]:
-    revision = _append_payload(tx, log, kind.encode_snapshot(state), at=at)
-    after = FoldedState(revision, state, at, revision)
+    entry = kind.encode_snapshot(state)
+    revision = _append_payload(tx, log, entry, at=at)
+    after = FoldedState(revision, kind.read_state(entry), at, revision)
     UncommittedStates.of(tx).put(log, kind, after)
     return after
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.records import RecordKind, Upcast, from_plain
@@ -78,7 +79,23 @@ class ReplicatedType(Generic[S, U]):
 
     def encode_updates(self, updates: Sequence[U]) -> bytes:
         """Return the entry of these updates. Raises InvalidArgument if it is larger than 8 MiB less 8 bytes."""
+        for each in updates:
+            if type(each) not in self._names:
+                classes = ", ".join(kind.__name__ for kind in self._names)
+                raise invalid_argument(f"update of {self.name}", each, f"it must be one of {classes}")
         return self._encode(_StoredEntry(updates=[{self._names[type(update)]: update} for update in updates]))
+
+    def read_state(self, entry: bytes) -> S:
+        """Return the state of a new snapshot as every member reads it. Raises InvalidArgument if none can."""
+        found = self._read_new("state", entry)
+        assert isinstance(found, SnapshotEntry), "an entry of updates"
+        return found.state
+
+    def read_updates(self, entry: bytes) -> tuple[U, ...]:
+        """Return the updates of a new entry as every member reads them. Raises InvalidArgument if none can."""
+        found = self._read_new("updates", entry)
+        assert isinstance(found, UpdatesEntry), "an entry of a snapshot"
+        return found.updates
 
     def decode(self, place: str, payload: bytes) -> SnapshotEntry[S] | UpdatesEntry[U]:
         """Return the entry that was stored as `payload` at `place`. Raises CorruptRecord."""
@@ -91,10 +108,20 @@ class ReplicatedType(Generic[S, U]):
         except (ValueError, KeyError) as error:
             raise CorruptRecord(key=f"{self.name} {place}", reason=str(error)) from error
 
+    def _read_new(self, what: str, entry: bytes) -> SnapshotEntry[S] | UpdatesEntry[U]:
+        try:
+            return self.decode("of now", entry)
+        except CorruptRecord as why:
+            raise invalid_argument(f"{what} of {self.name}", entry.decode(), why.reason) from why
+
     def _encode(self, entry: _StoredEntry) -> bytes:
-        payload = self._stored.encode(entry)
+        what = "updates" if entry.updates is not None else "state"
+        try:
+            payload = self._stored.encode(entry)
+        except (TypeError, ValueError, RecursionError) as why:
+            value = entry.init if entry.updates is None else entry.updates
+            raise invalid_argument(f"{what} of {self.name}", value, f"it has no form in JSON: {why}") from why
         if len(payload) > EVENT_BYTES_MAX:
-            what = "updates" if entry.updates is not None else "state"
             reason = f"an entry has at most {EVENT_BYTES_MAX} bytes"
             raise InvalidArgument(what=f"{what} of {self.name}", value=f"{len(payload)} bytes", reason=reason)
         return payload

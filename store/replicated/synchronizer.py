@@ -126,7 +126,7 @@ class StateSynchronizer(Generic[S, U]):
 
         Raises:
             NotFound: the object was deleted.
-            InvalidArgument: the state is larger than 8 MiB.
+            InvalidArgument: the state is larger than 8 MiB, or is none of the type's.
         """
         write = partial(initialize, log=self._log, kind=self._kind, initial=initial)
         self._adopt(await self._db.write(write, step=Step.STATE_UPDATE))
@@ -149,7 +149,7 @@ class StateSynchronizer(Generic[S, U]):
 
         Raises:
             NotFound: the object was deleted.
-            InvalidArgument: the updates are larger than 8 MiB.
+            InvalidArgument: the updates are larger than 8 MiB, or are none of the type's.
             Exception: whatever `generate` and `fold` raise. Nothing was appended then.
 
         Cost:
@@ -169,7 +169,7 @@ class StateSynchronizer(Generic[S, U]):
 
         Raises:
             NotFound: the object was deleted.
-            InvalidArgument: the updates are larger than 8 MiB.
+            InvalidArgument: the updates are larger than 8 MiB, or are none of the type's.
             Exception: whatever `generate` and `fold` raise. Nothing was appended then.
         """
         result, _ = await self._update(generate)
@@ -199,8 +199,8 @@ class StateSynchronizer(Generic[S, U]):
                 await self.fetch()
             for _ in range(OPTIMISTIC_ATTEMPTS_MAX):
                 before = require(self._folded, self._log)
-                updates, result = generate(before.state)
-                if not updates:
+                generated, result = generate(before.state)
+                if not (updates := tuple(generated)):  # which may be a generator
                     return result, before.state
                 appended, after = await self._append_at(before, updates)
                 if appended:
@@ -210,7 +210,7 @@ class StateSynchronizer(Generic[S, U]):
     async def _append_at(self, before: FoldedState[S], updates: Sequence[U]) -> tuple[bool, FoldedState[S]]:
         """Append the updates if `before` is still the last state; return whether they were, and the last state."""
         entry = self._kind.encode_updates(updates)
-        state = self._kind.fold_all(before.state, updates)
+        state = self._kind.fold_all(before.state, self._kind.read_updates(entry))
 
         def append_or_learn(tx: Tx) -> tuple[bool, FoldedState[S]]:
             last = require(fold_tail(tx, self._log, self._kind, known=before), self._log)
@@ -231,7 +231,7 @@ class StateSynchronizer(Generic[S, U]):
         def decide(tx: Tx) -> tuple[R, FoldedState[S]]:
             last = require(fold_tail(tx, self._log, self._kind, known=known), self._log)
             updates, result = generate(last.state)
-            return result, append(tx, self._log, self._kind, updates)
+            return result, append(tx, self._log, self._kind, tuple(updates))
 
         result, after = await self._db.write(decide, step=Step.STATE_UPDATE)
         self._adopt(after)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 import eventproc
 from eventproc import Eventproc, ReplicatedType
-from eventproc.errors import AlreadyExists, NotFound, ScopeNotEmpty
+from eventproc.errors import AlreadyExists, InvalidArgument, NotFound, ScopeNotEmpty
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
@@ -99,6 +101,33 @@ async def test_only_the_first_initial_state_counts(tmp_path: Path) -> None:
             await one.synchronizer("shop/stock", _other_type())
 
 
+async def test_what_other_members_could_not_read_is_refused(tmp_path: Path) -> None:
+    async with two_instances(tmp_path) as (one, two):
+        items: list[Any] = [["apple"], [(b"apple", 1)], [("\ud800", 1)]]
+        states: list[Any] = [5, {"item": 1}, *map(Stock, items)]
+        for wrong in states:
+            with pytest.raises(InvalidArgument, match="state of stock"):
+                await one.synchronizer("shop/stock", STOCK, initial=wrong)
+        assert await one.synchronizers() == []
+        a = await one.synchronizer("shop/stock", STOCK, initial=Stock())
+        updates: list[Any] = [Added("apple", None), Added("apple", "many"), "apple"]  # type: ignore[arg-type]
+        for wrong in updates:
+            with pytest.raises(InvalidArgument, match=r"updates? of stock"):
+                await a.update(partial(_only, wrong))
+        assert a.state == (await two.synchronizer("shop/stock", STOCK)).state == Stock()
+
+
+async def test_a_member_has_its_own_updates_and_snapshots_as_others_read_them(tmp_path: Path) -> None:
+    async with two_instances(tmp_path) as (one, two):
+        a = await one.synchronizer("shop/stock", STOCK, initial=Stock([["fig", 1]]))  # type: ignore[arg-type]
+        b = await two.synchronizer("shop/stock", STOCK)
+        assert a.state == b.state == Stock((("fig", 1),))
+        await a.update(lambda _: (each for each in [Added("apple", 2.5)]))  # type: ignore[arg-type, return-value]
+        assert a.state == await b.fetch() == Stock((("apple", 2), ("fig", 1)))
+        await a.compact()
+        assert a.state == await b.fetch()
+
+
 async def test_a_deleted_object_is_not_found_by_its_members(tmp_path: Path) -> None:
     async with two_instances(tmp_path) as (one, two):
         a = await one.synchronizer("shop/stock", STOCK, initial=Stock())
@@ -121,6 +150,10 @@ async def test_a_scope_is_deleted_with_its_objects_only_on_request(tmp_path: Pat
         assert await ep.synchronizers() == []
         with pytest.raises(NotFound):
             await ep.synchronizer("shop/stock", STOCK, initial=Stock())
+
+
+def _only(update: Any, _: Stock) -> list[Any]:
+    return [update]
 
 
 def _other_type() -> ReplicatedType[Stock, Added | Sold]:

@@ -13,6 +13,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.replicated import (
     FoldedState,
     LogId,
+    ReplicatedType,
     append,
     create_log,
     delete_log,
@@ -81,11 +82,21 @@ async def test_functions_of_one_group_see_what_went_before(world: World) -> None
 async def test_a_fold_that_refuses_an_update_keeps_it_out_of_the_log(db: Database) -> None:
     log = await make_ledger(db)
 
-    def append_wrong(tx: Tx) -> None:
-        updates: list[Write | Add] = [Write("never"), Add("one")]  # type: ignore[arg-type]
-        append(tx, log, LEDGER, updates)
+    def refuse_adding(ledger: Ledger, update: Write | Add) -> Ledger:
+        if isinstance(update, Add):
+            raise LookupError
+        return LEDGER.fold(ledger, update)
 
-    with pytest.raises(TypeError):
+    updates = {"write": Write, "add": Add}
+    refusing = ReplicatedType[Ledger, Write | Add](
+        name="ledger", state=Ledger, updates=updates, fold=refuse_adding
+    )
+
+    def append_wrong(tx: Tx) -> None:
+        wrong: list[Write | Add] = [Write("never"), Add()]
+        append(tx, log, refusing, wrong)
+
+    with pytest.raises(LookupError):
         await db.write(append_wrong)
     assert await db.write(appending(log, Add())) == Ledger(total=1)
 
