@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from logging import Logger, LoggerAdapter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from weakref import WeakSet
 
 import attrs
 
@@ -280,11 +281,12 @@ class AppTx(Emitter):
     Transaction control, ATTACH and PRAGMA raise NotSupported. What `emit` is given is appended by the same transaction.
     """
 
-    __slots__ = ("_tx",)
+    __slots__ = ("_cursors", "_tx")
 
     def __init__(self, tx: Tx) -> None:
         super().__init__()
         self._tx = tx
+        self._cursors = WeakSet[Cursor]()
 
     def __repr__(self) -> str:
         return f"AppTx(now_ms={self._tx.now_ms})"
@@ -303,8 +305,12 @@ class AppTx(Emitter):
 
         Raises:
             NotSupported: The statement is not allowed.
+            CallEnded: The function has returned.
         """
-        return self._tx.execute(sql, parameters)
+        self._verify(sql)
+        cursor = self._tx.execute(sql, parameters)
+        self._cursors.add(cursor)
+        return cursor
 
     def executemany(self, sql: str, parameters: Iterable[SqlParameters]) -> Cursor:
         """Run one statement for each row of parameters.
@@ -315,8 +321,25 @@ class AppTx(Emitter):
 
         Raises:
             NotSupported: The statement is not allowed.
+            CallEnded: The function has returned.
         """
+        self._verify(sql)
         return self._tx.executemany(sql, parameters)
+
+    def _verify(self, sql: str) -> None:
+        """Raise CallEnded and NotSupported."""
+        if self._emitted is None:
+            raise CallEnded
+        self._tx.verify_statement(sql)
+
+    def _end(self) -> Sequence[Emission]:
+        """See `Emitter`. Ends statements whose rows were not all fetched: with some of them SQLite does not commit.
+
+        A cursor may be kept, as by the traceback of an error.
+        """
+        for each in self._cursors:
+            each.close()
+        return super()._end()
 
 
 @attrs.frozen
@@ -349,8 +372,10 @@ def call_in_tx(
     Raises what the function raises, and as `append_emissions`; then the transaction must not commit.
     """
     app_tx = AppTx(tx)
-    with tx.user_sql():
-        found = function(app_tx, *given, **named)
-    emitted = app_tx._end()
+    try:
+        with tx.user_sql():
+            found = function(app_tx, *given, **named)
+    finally:
+        emitted = app_tx._end()
     append_emissions(tx, emitted)
     return found, emitted

@@ -33,12 +33,14 @@ class HandlerTimeout(Rejected):
 
 @error
 class CallEnded(Rejected):
-    """`emit` was called after the handler or function had returned, so the event would not be durable with what it did.
+    """`emit` or SQL came after the handler or function had returned, so it would not be durable with what that did.
 
     Await everything that the handler starts before it returns.
     """
 
-    _text = "the function has returned: everything that it starts must end before it does, or it cannot emit"
+    _text = (
+        "the function has returned: what it starts must end before, or it can neither emit nor change tables"
+    )
 
 
 @error

@@ -21,6 +21,7 @@ runs in. Source: architecture.md section 1, "Group commit" and "A user's SQL".
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -123,6 +124,9 @@ CHANGING_SCHEMA_OF_TABLE: Final = frozenset(
 SCHEMA_TABLES: Final = frozenset({"sqlite_master", "sqlite_schema"})
 """Tables that SQLite changes itself when a table is created. SQLite refuses direct changes to them."""
 
+_ROLLBACK: Final = re.compile(r"\brollback\b", re.IGNORECASE)
+_QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+
 
 @contextmanager
 def user_sql(connection: sqlite3.Connection, prefix: str) -> Iterator[None]:
@@ -154,13 +158,17 @@ def user_sql(connection: sqlite3.Connection, prefix: str) -> Iterator[None]:
     except sqlite3.DatabaseError as why:
         if getattr(why, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:  # absent if sqlite3 itself refused
             raise
-        raise NotSupported(
-            what=f"this SQL in a user's function ({why})",
-            remedy=f"read any table, change only tables whose names begin with {prefix!r}, and do not use "
-            "transaction statements, ATTACH or PRAGMA",
-        ) from why
+        raise _not_allowed(str(why), prefix) from why
     finally:
         connection.set_authorizer(None)
+
+
+def _not_allowed(why: str, prefix: str) -> NotSupported:
+    return NotSupported(
+        what=f"this SQL in a user's function ({why})",
+        remedy=f"read any table, change only tables whose names begin with {prefix!r}, and do not use "
+        "transaction statements, ROLLBACK for a conflict, ATTACH or PRAGMA",
+    )
 
 
 SqlValue: TypeAlias = str | int | float | bytes | bytearray | memoryview | None
@@ -479,6 +487,14 @@ class Tx:
         """
         self.changed = True
         return self._restrict(self.connection, prefix)
+
+    def verify_statement(self, sql: str, prefix: str = "app_") -> None:
+        """Raise NotSupported for a user's statement that SQLite may answer with a rollback of all functions of a batch.
+
+        Such as INSERT OR ROLLBACK, or a trigger with RAISE(ROLLBACK): the authorizer is not asked about these.
+        """
+        if not self.on_server and _ROLLBACK.search(sql) and _ROLLBACK.search(_QUOTED.sub(" ", sql)):
+            raise _not_allowed("it has ROLLBACK", prefix)
 
     def mark(self) -> tuple[int, int]:
         """Return the position to `rewind` to if the function that starts here raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sqlite3 import ProgrammingError
 
 import anyio
 import pytest
@@ -151,6 +152,46 @@ async def test_a_setup_may_touch_nothing_but_its_own_tables(sql: str) -> None:
         assert not await ep.db.read(
             lambda tx: tx.execute("SELECT 1 FROM sqlite_master WHERE name = 'app_seen'").fetchall()
         ), "all setups of an app are one transaction"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT or Rollback INTO app_seen VALUES (1)",
+        "CREATE TABLE app_other (number UNIQUE ON CONFLICT ROLLBACK)",
+        "CREATE TRIGGER app_t BEFORE INSERT ON app_seen BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
+    ],
+)
+async def test_sql_that_could_roll_back_what_others_write_is_refused(sql: str) -> None:
+    def fill(tx: AppTx) -> None:
+        make_table(tx)
+        tx.execute("CREATE UNIQUE INDEX app_numbers ON app_seen (number)")
+        tx.execute("INSERT INTO app_seen SELECT 1 WHERE 'rollback' != '' /* no ROLLBACK */")
+
+    async with system() as ep:
+        await ep.change_tables(fill)
+        with pytest.raises(NotSupported, match="ROLLBACK"):
+            await ep.change_tables(lambda tx: tx.execute(sql))
+        await write(ep, "a")
+        assert await rows(ep) == [1]
+
+
+async def test_rows_that_are_not_fetched_hinder_neither_the_commit_nor_the_error() -> None:
+    insert = "INSERT INTO app_seen VALUES (1), (2), (3) RETURNING number"
+
+    def fail(tx: AppTx) -> None:
+        for (number,) in tx.execute(insert):
+            raise LookupError(number)
+
+    async with system() as ep:
+        await ep.change_tables(make_table)
+        with pytest.raises(LookupError, match="1"):
+            await ep.change_tables(fail)
+        assert await rows(ep) == []
+        cursor = await ep.change_tables(lambda tx: tx.execute(insert))
+        assert await rows(ep) == [1, 2, 3]
+        with pytest.raises(ProgrammingError, match="closed cursor"):
+            cursor.fetchall()
 
 
 async def test_a_hook_may_touch_nothing_but_its_own_tables() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,12 +135,15 @@ async def test_tables_are_changed_anywhere_all_or_nothing() -> None:
         assert (await counts(ep), await payloads(ep)) == ({"a": 1}, [7])
 
 
-async def test_nothing_is_emitted_after_the_transaction() -> None:
+async def test_nothing_is_emitted_or_changed_after_the_transaction() -> None:
     kept: list[AppTx] = []
     async with system() as ep:
         await ep.change_tables(kept.append)
         with pytest.raises(CallEnded):
             kept[0].emit(OUT, b"late")
+        for late in (kept[0].execute, partial(kept[0].executemany, parameters=[()])):
+            with pytest.raises(CallEnded):
+                late("DELETE FROM record")
         assert await payloads(ep) == []
 
 
