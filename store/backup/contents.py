@@ -66,18 +66,17 @@ def read_manifest(folder: Path) -> BackupManifest:
     """Return the manifest of a backup. Raises StoreUnusable if the folder is no complete backup."""
     try:
         found = json.loads((folder / BACKUP_MANIFEST).read_bytes())
+        if found.get("format", FORMAT) > FORMAT:  # before its fields, which may be others
+            reason = f"made by a newer version of eventproc (format {found['format']}); update eventproc"
+            raise StoreUnusable(path=str(folder), reason=reason)
         tables = tuple(DataFile(**each) for each in found.pop("tables", ()))
-        manifest = BackupManifest(**found, tables=tables)
+        return BackupManifest(**found, tables=tables)
     except FileNotFoundError:
         reason = f"is not a complete backup: it has no {BACKUP_MANIFEST}; make one with `eventproc backup`"
         raise StoreUnusable(path=str(folder), reason=reason) from None
     except (OSError, ValueError, TypeError, AttributeError) as why:
         reason = f"{BACKUP_MANIFEST} in it cannot be read ({why}); use another backup"
         raise StoreUnusable(path=str(folder), reason=reason) from why
-    if manifest.format > FORMAT:
-        reason = f"made by a newer version of eventproc (format {manifest.format}); update eventproc"
-        raise StoreUnusable(path=str(folder), reason=reason)
-    return manifest
 
 
 def copy_file(files: FileStore, path: str, target: Path, on_block: Callable[[int], None]) -> tuple[int, int]:

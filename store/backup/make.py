@@ -47,6 +47,7 @@ from eventproc.store.model.errors import (
     Closed,
     CorruptRecord,
     EventprocError,
+    Retryable,
     StoreUnusable,
 )
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, PLACE, chunk_files
@@ -96,7 +97,10 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
     async def renew() -> None:
         while True:
             await anyio.sleep(RENEW_MS / 1000)
-            await db.write(lambda tx: renew_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
+            try:
+                await db.write(lambda tx: renew_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
+            except Retryable as why:  # such as a full disk; the hold lasts for two more renewals
+                LOG.warning("the hold of a backup of %s is renewed later: %s", db.path, why)
 
     if await db.read(has_tables):
         await on_tables(db, lambda _: None)  # it may be refused; and tables of before get their metadata

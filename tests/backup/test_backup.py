@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import signal
 import sqlite3
@@ -24,6 +25,7 @@ from eventproc.errors import (
     CorruptRecord,
     DiskFull,
     InvalidArgument,
+    LockHeld,
     NotSupported,
     StoreUnusable,
 )
@@ -33,6 +35,7 @@ from eventproc.store.backup import make
 from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
+from eventproc.store.database import Tx
 from eventproc.store.file_store import open_file_store, sync_file
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.pointers import forget_dropped
@@ -417,6 +420,32 @@ async def test_a_folder_without_a_valid_manifest_is_no_backup(
     with pytest.raises(StoreUnusable):
         restored(tmp_path / "backup", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+async def test_a_hold_that_cannot_be_renewed_yet_does_not_end_the_backup(
+    ep: Eventproc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+
+    def wait(_done: int, _total: int) -> None:
+        assert tried.wait(10), "it is renewed while the backup runs"
+
+    def refuse(tx: Tx, name: str, *, until_ms: int) -> None:
+        tried.set()
+        raise LockHeld(path=name, pid=None, for_ms=30_000)
+
+    monkeypatch.setattr(make, "RENEW_MS", 1)
+    monkeypatch.setattr(make, "renew_directory", refuse)
+    await ep.backup(tmp_path / "backup", advance=wait)
+    assert await numbers_in(restored(tmp_path / "backup", tmp_path / "new")) == list(range(COUNT))
+
+
+async def test_a_backup_of_a_newer_version_says_what_to_do(ep: Eventproc, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    manifest = tmp_path / "backup" / "backup.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99, "more": 1}))
+    with pytest.raises(StoreUnusable, match="update eventproc"):
+        restored(tmp_path / "backup", tmp_path / "new")
 
 
 async def test_a_restore_into_a_used_folder_is_refused(ep: Eventproc, data: Path, tmp_path: Path) -> None:
