@@ -174,8 +174,8 @@ class Users:
         Args:
             name: the user.
             permission: READ shows and reads; READ_UPDATE also writes, changes and deletes.
-            pattern: SCOPE/NAME for a stream, a reader group or a table; SCOPE for listing, creating and deleting what
-                is in a scope; or `*` for everything. In names, `*` stands for any characters.
+            pattern: SCOPE/NAME for a stream, a reader group, a schedule or a table; SCOPE for listing, creating and
+                deleting what is in a scope; or `*` for everything. In names, `*` stands for any characters.
 
         Raises:
             NotFound: there is no such user.

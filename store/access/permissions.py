@@ -1,7 +1,7 @@
 """Permissions on scopes and streams, as in Pravega: READ and READ_UPDATE, granted on patterns of names.
 
-A *resource* is what a call works on: "scope/name" for a stream, a reader group or a key-value table, "scope" for the
-scope itself, without the names in it, and `*` for the server itself: its scopes, instances and tasks.
+A *resource* is what a call works on: "scope/name" for a stream, a reader group, a schedule or a key-value table,
+"scope" for the scope itself, without the names in it, and `*` for the server itself: its scopes, instances and tasks.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
         for route, scope in product(ROUTES, SCOPES):
             path = route.path.format(
                 scope=scope,
-                **dict.fromkeys(["stream", "group"], "t"),
+                **dict.fromkeys(["stream", "group", "schedule"], "t"),
                 part="database",
                 segment="9.9",
                 **dict.fromkeys(["transaction", "task", "request", "token"], "1"),
@@ -99,7 +99,6 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
                 table="missing",
                 event="1",
                 job="1",
-                schedule="missing",
             )
 
             # A stream of events does not end; HEAD needs the same permission.

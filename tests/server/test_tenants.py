@@ -256,7 +256,7 @@ async def test_what_several_streams_are_read_for_is_shown_to_those_who_may_read_
     shared: Eventproc,
 ) -> None:
     await shared.jobs("a/hiddenshare").submit(b"secret")
-    async with await tenant(shared, "a/*", "a") as http:
+    async with await tenant(shared) as http:
         for path in (
             f"{OWN}/groups/a/{{}}",
             f"{OWN}/groups/a/{{}}/partitions",

@@ -30,7 +30,7 @@ class Place(StrEnum):
     SCOPE = "scope"
     """The scope that the call names; the server if it names none."""
     NAME = "name"
-    """The stream, the reader group or the table that the call names."""
+    """The stream, the reader group, the schedule or the table that the call names."""
     SEGMENT = "segment"
     """As NAME, or the key-value table that has the segments of the name that the call names."""
 

@@ -49,7 +49,7 @@ AfterNumber: TypeAlias = Annotated[int | None, Limits(0, about="`next` of the pr
 ScopeName: TypeAlias = Annotated[str, Limits(about="Name of the scope.")]
 LocalName: TypeAlias = Annotated[str, Limits(about="Name of the stream or group, without its scope.")]
 
-_NAMES: Final = ("stream", "group")
+_NAMES: Final = ("stream", "group", "schedule")
 """Parameters with a name in a scope."""
 
 _HEADERS: Final[Mapping[str, str]] = MappingProxyType({"idempotency_key": "Idempotency-Key"})
@@ -262,7 +262,7 @@ def route(
 
 
 def names_of(arguments: Mapping[str, object]) -> tuple[str, str]:
-    """Return the scope, and the stream or group in it, that a call names; "" for what it does not name."""
+    """Return the scope, and the stream, group or schedule in it, that a call names; "" for what it does not name."""
     scope, name = arguments.get("scope"), next((arguments[each] for each in _NAMES if each in arguments), "")
     return str(scope or ""), str(name)
 

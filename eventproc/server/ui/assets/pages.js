@@ -89,7 +89,7 @@ function flat(row, id) {
 function usePermissions(given) {
   const [may, setMay] = useState(null);
   const scope = given.scope;
-  const name = given.stream ?? given.group;
+  const name = given.stream ?? given.group ?? given.schedule;
   useEffect(() => {
     let latest = null;
     let mayAny = true;
