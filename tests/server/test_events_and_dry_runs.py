@@ -66,7 +66,7 @@ async def test_events_of_a_key_or_a_segment_are_chosen(rest: RestInMemory, ep: E
     assert (await rest.ok("GET", f"{EVENTS}?key=none"))["at_end"] is True
 
 
-async def test_a_page_has_a_bound_in_bytes_that_its_first_event_may_exceed(
+async def test_a_page_ends_with_the_event_that_reaches_its_bound_in_bytes(
     rest: RestInMemory, ep: Eventproc
 ) -> None:
     stream = await ep.create_stream("s/large")

@@ -22,7 +22,7 @@ from eventproc.streams.position_texts import parse_position
 from eventproc.streams.queries import Moment
 
 BYTES_MAX: Final = 4 << 20
-"""Payloads of one answer, in bytes; the first event is in it whatever its size. Higher: more memory per call."""
+"""Payloads of one answer, in bytes, up to the event that reaches them. Higher: more memory per call."""
 
 EXAMINED_MAX: Final = 20_000
 EXAMINED_BYTES_MAX: Final = 64 << 20
@@ -81,8 +81,8 @@ async def list_events(
 ) -> EventPage:
     """Show events of a stream from a position on. A call with another `start` than head, last or a time goes on.
 
-    It looks at 20,000 events and 64 MiB of payloads at most, so that a page may be empty before the end. Its answer has
-    at most 4 MiB of payloads, or one event.
+    It looks at 20,000 events and 64 MiB of payloads, so that a page may be empty before the end. Its answer ends with
+    the event that brings the payloads to 4 MiB.
     """
     handle = await call.ep.stream(f"{scope}/{stream}")
     end = await handle.tail()
