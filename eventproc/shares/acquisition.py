@@ -6,8 +6,6 @@ first, and then new events of streams without priorities.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
@@ -16,6 +14,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.groups import SegmentKey
 from eventproc.shares.delivery import Holder, SettledSpans, find_record, follow, settle
 from eventproc.store.database import Database, SharedSlot, Tx
@@ -51,8 +50,8 @@ ACQUIRED_BYTES_MAX: Final = 2**20
 lock for longer, lower costs more commits."""
 
 AHEAD_BYTES_MAX: Final = 32 * 2**20
-"""Bytes of decoded events that are kept for the next transactions, all segments together, or one run. Lower: large
-runs of many segments are decoded again for each poll."""
+"""Bytes of decoded events that are kept for the next transactions, all segments together. Lower: large runs of many
+segments are decoded again for each poll."""
 
 EVENT_BYTES_GUESS: Final = 256
 """Bytes of an event for which the first read of a transaction is laid out. Larger events cost further reads; smaller
@@ -73,39 +72,14 @@ ones wait for longer while there is always something higher. Lower: high ones wa
 _low: Final = attrgetter("low")
 
 
-class RunsAhead:
-    """Runs of which only a part was handed out, so that the next transaction does not decode them again.
+RUNS_AHEAD: Final = SharedSlot(
+    lambda: BoundedCache[SegmentKey, EventRun](AHEAD_BYTES_MAX, lambda run: run.end - run.start)
+)
+"""Runs of which only a part was handed out, so that the next transaction does not decode them again: one per segment.
 
-    Durable events never change, except that a compaction removes some, and the id of a segment is never reused. So an
-    entry is never wrong if it is kept as an effect of its transaction. Used on the writer's thread and on the loop.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._runs: OrderedDict[SegmentKey, EventRun] = OrderedDict()
-        self._size_bytes = 0
-
-    def find(self, key: SegmentKey, number: int) -> EventRun | None:
-        """Return the run with event `number` of the segment, if it is kept."""
-        with self._lock:
-            run = self._runs.get(key)
-            if run is None or not run.first_number <= number < run.first_number + len(run):
-                return None
-            self._runs.move_to_end(key)
-            return run
-
-    def keep(self, key: SegmentKey, run: EventRun) -> None:
-        """Keep a run instead of the last one of its segment; forget those that were not used for longest."""
-        with self._lock:
-            before = self._runs.pop(key, None)
-            self._runs[key] = run
-            self._size_bytes += run.end - run.start - (0 if before is None else before.end - before.start)
-            while self._size_bytes > AHEAD_BYTES_MAX and len(self._runs) > 1:
-                _, dropped = self._runs.popitem(last=False)
-                self._size_bytes -= dropped.end - dropped.start
-
-
-RUNS_AHEAD: Final = SharedSlot(RunsAhead)
+Durable events never change, except that a compaction removes some, and the id of a segment is never reused. So an
+entry is never wrong if it is kept as an effect of its transaction. Used on the writer's thread and on the loop.
+"""
 
 
 @attrs.frozen
@@ -279,11 +253,9 @@ class _Source:
         self, key: SegmentKey, number: int, offset: int, events_max: int, bytes_max: int
     ) -> list[EventRun]:
         """Return events from `number` on, which lies at `offset`. They may be fewer than there are; none is the end."""
-        known = self._here.get(key)
-        if known is None or not known.first_number <= number < known.first_number + len(known):
-            known = self._ahead.find(key, number)
-        if known is not None:
-            return [_part(known, number, offset, events_max, bytes_max)]
+        for known in (self._here.get(key), self._ahead.use(key)):
+            if known is not None and known.first_number <= number < known.first_number + len(known):
+                return [_part(known, number, offset, events_max, bytes_max)]
         runs: list[EventRun] = []
         wanted_bytes = min(bytes_max, events_max * EVENT_BYTES_GUESS)
         for run in read(self._tx, key[0], {key[1]: (offset, None)}, bytes_max=wanted_bytes).runs:

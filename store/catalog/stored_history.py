@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from functools import partial
-from threading import Lock
 from typing import Final
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.store.catalog.stream_records import EPOCH, StreamRecord
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.argument_checks import INT_MAX
@@ -21,32 +20,15 @@ CACHED_SEGMENTS_MAX: Final = 16_384
 """Segments of all cached epochs, about 0.3 kB each. Raise it if a process alternates between more streams."""
 
 
-class EpochCache:
-    """Cache of epochs by (stream id, number), oldest entry evicted first. Safe for threads: reads use it, too.
+class EpochCache(BoundedCache[tuple[int, int], Epoch]):
+    """Cache of epochs by (stream id, number).
 
     Entries stay valid for every snapshot: an epoch never changes, and a stream id is never reused. Only committed
     transactions add entries. Measured: without it a scale reads the same epoch twice, 25 us each.
     """
 
     def __init__(self) -> None:
-        self._epochs: OrderedDict[tuple[int, int], Epoch] = OrderedDict()
-        self._segments = 0
-        self._changing = Lock()
-
-    def find(self, stream_id: int, number: int) -> Epoch | None:
-        """Return the epoch if it is cached. One look-up, no change."""
-        return self._epochs.get((stream_id, number))
-
-    def add(self, stream_id: int, epoch: Epoch) -> None:
-        """Cache a durable epoch. To be called as an effect of the transaction that wrote or read it, or in a read."""
-        with self._changing:
-            if (stream_id, epoch.number) in self._epochs:
-                return
-            self._epochs[stream_id, epoch.number] = epoch
-            self._segments += len(epoch.segments)
-            while self._segments > CACHED_SEGMENTS_MAX:
-                _, oldest = self._epochs.popitem(last=False)
-                self._segments -= len(oldest.segments)
+        super().__init__(CACHED_SEGMENTS_MAX, lambda epoch: len(epoch.segments))
 
 
 EPOCH_CACHE: Final = SharedSlot(EpochCache, in_reads=True)
@@ -76,12 +58,13 @@ class StoredHistory:
                 )
             if not 0 <= number <= self.current:
                 raise NotFound(kind="epoch", name=f"{self.stream} {number}")
-            if (found := self._known.find(self._stream_id, number)) is None:
+            key = self._stream_id, number
+            if (found := self._known.find(key)) is None:
                 found = self._read(number)
                 if self._tx.snapshot:
-                    self._known.add(self._stream_id, found)
+                    self._known.keep(key, found)
                 else:
-                    self._tx.after(partial(self._known.add, self._stream_id, found))
+                    self._tx.after(partial(self._known.keep, key, found))
             self._epochs[number] = found
         return found
 
@@ -119,7 +102,7 @@ def insert_epoch(tx: Tx, stream_id: int, epoch: Epoch) -> None:
         "INSERT INTO epoch (stream_id, number, created_ms, body) VALUES (?, ?, ?, ?)",
         (stream_id, epoch.number, epoch.created_ms, EPOCH.encode(epoch)),
     )
-    tx.after(partial(tx.shared[EPOCH_CACHE].add, stream_id, epoch))
+    tx.after(partial(tx.shared[EPOCH_CACHE].keep, (stream_id, epoch.number), epoch))
 
 
 def forget_epochs(tx: Tx, stream_id: int, *, before: int | None, limit: int) -> bool:

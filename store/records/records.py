@@ -6,13 +6,12 @@ changed. A version is 1 at creation and grows by one with each replacement (inva
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
-from threading import Lock
 from typing import Final, Generic, TypeVar, cast
 
 import attrs
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.errors import AlreadyExists, NotFound, VersionConflict
 from eventproc.store.model.list_pages import NO_LIMIT
@@ -39,7 +38,7 @@ with many segments is decoded each time."""
 
 
 class RecordCache:
-    """Cache of decoded values, for kinds with immutable values: by (name of the kind, key), oldest entry evicted first.
+    """Cache of decoded values, for kinds with immutable values: by (name of the kind, key).
 
     A value depends only on its body. So a decoded or encoded value may be reused while the same body is stored, in any
     snapshot, and even if the transaction that stored it was rolled back. Measured: decoding a stream takes 10 us, a
@@ -47,23 +46,19 @@ class RecordCache:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], tuple[bytes, object]] = OrderedDict()
-        self._changing = Lock()
+        self._known = BoundedCache[tuple[str, str], tuple[bytes, object]](CACHED_RECORDS_MAX)
 
     def find(self, kind: str, key: str, body: bytes) -> object | None:
         """Return the value of exactly this body, or None if it is not cached."""
-        known = self._known.get((kind, key))
+        known = self._known.find((kind, key))
         return known[1] if known is not None and known[0] == body else None
 
     def keep(self, kind: str, key: str, body: bytes, value: object) -> None:
         """Cache the value of a body and replace an older entry of the key. A long body is not cached."""
-        with self._changing:
-            if len(body) > BODY_BYTES_MAX:
-                self._known.pop((kind, key), None)
-                return
-            self._known[kind, key] = body, value
-            if len(self._known) > CACHED_RECORDS_MAX:
-                self._known.popitem(last=False)
+        if len(body) > BODY_BYTES_MAX:
+            self._known.forget((kind, key))
+        else:
+            self._known.keep((kind, key), (body, value))
 
 
 RECORD_CACHE: Final = SharedSlot(RecordCache, in_reads=True)

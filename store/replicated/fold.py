@@ -6,12 +6,12 @@ newest snapshot, which is never before the head. The cache holds durable states 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.store.database import PendingSlot, SharedSlot, Tx
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.limits import FRAME_BYTES
@@ -54,29 +54,13 @@ class FoldedState(Generic[S]):
         return self.base - self.snapshot
 
 
-class StateCache:
-    """The newest durable state of each (log, type); evicts the least recently changed one.
+STATE_CACHE: Final = SharedSlot(
+    lambda: BoundedCache[tuple[LogId, object], FoldedState[Any]](STATES_CACHED_MAX)
+)
+"""The newest durable state of each (log, type). A state that is found may be an older one.
 
-    Changed on the event loop only, in the order of the commits.
-    """
-
-    def __init__(self) -> None:
-        self._states: OrderedDict[tuple[LogId, object], FoldedState[Any]] = OrderedDict()
-
-    def find(self, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S] | None:
-        """Return a state of the log, possibly an older one. Also called on the writer's thread: one look-up."""
-        return self._states.get((log, kind))
-
-    def add(self, states: dict[tuple[LogId, object], FoldedState[Any]]) -> None:
-        """Add states that became durable."""
-        for key, state in states.items():
-            self._states[key] = state
-            self._states.move_to_end(key)
-        while len(self._states) > STATES_CACHED_MAX:
-            self._states.popitem(last=False)
-
-
-STATE_CACHE: Final = SharedSlot(StateCache)
+Changed on the event loop only, in the order of the commits. Also read on the writer's thread.
+"""
 
 
 class UncommittedStates:
@@ -103,7 +87,9 @@ class UncommittedStates:
 
     def flush(self, tx: Tx) -> None:
         """Move the states to the cache once this batch is durable. The appends themselves are written elsewhere."""
-        tx.after(partial(tx.shared[STATE_CACHE].add, self._states))
+        known = tx.shared[STATE_CACHE]
+        for key, state in self._states.items():
+            tx.after(partial(known.keep, key, state))
 
 
 _UNCOMMITTED_STATES: Final = PendingSlot(UncommittedStates)
@@ -125,7 +111,7 @@ def fold_tail(
     """
     end = tail(tx, log)
     group = UncommittedStates.of(tx)
-    found = group.find(log, kind) or tx.shared[STATE_CACHE].find(log, kind)
+    found = group.find(log, kind) or tx.shared[STATE_CACHE].find((log, kind))
     if known is not None:
         found = newest(known, found)
     if found is None or found.revision < end:

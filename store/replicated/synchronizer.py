@@ -249,7 +249,7 @@ class StateSynchronizer(Generic[S, U]):
             self._adopt(found)
 
     def _adopt_cached(self) -> None:
-        self._adopt(self._db.shared[STATE_CACHE].find(self._log, self._kind))
+        self._adopt(self._db.shared[STATE_CACHE].find((self._log, self._kind)))
 
     def _adopt(self, found: FoldedState[S] | None) -> None:
         """Keep `found` unless a newer state is known: a slower task must not move the state back."""

@@ -6,7 +6,6 @@ with pyarrow and stores them as `BufferRefs`; a reader needs nothing else. See d
 
 from __future__ import annotations
 
-import threading
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from weakref import WeakValueDictionary
 
 import attrs
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.store.database import DataNeeded, SharedSlot, Tx
 from eventproc.store.file_store import FileStore, open_file_store
 from eventproc.store.model.errors import CorruptRecord, NotSupported
@@ -191,18 +191,12 @@ class FetchedRanges:
     """Parts of remote files: the latest ones, and all that somebody still uses. Safe for threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._recent: dict[_RangeKey, FetchedRange] = {}  # in the order of use
+        self._recent = BoundedCache[_RangeKey, FetchedRange](FETCHED_BYTES_MAX, lambda each: len(each.data))
         self._used: WeakValueDictionary[_RangeKey, FetchedRange] = WeakValueDictionary()
-        self._size_bytes = 0
 
     def find(self, key: _RangeKey) -> FetchedRange | None:
         """Return a part that was fetched before, None if it is not in memory."""
-        with self._lock:
-            if (found := self._recent.pop(key, None)) is None:
-                return self._used.get(key)
-            self._recent[key] = found
-            return found
+        return self._recent.use(key) or self._used.get(key)
 
     def fetch(self, files: FileStore, path: str, part: BufferRef) -> FetchedRange:
         """Fetch a part, and return it; it stays at least as long as the caller keeps it. Blocks.
@@ -210,13 +204,8 @@ class FetchedRanges:
         Raises CorruptRecord, Unreachable.
         """
         key, found = (files.place, path, *part), FetchedRange(_read_part(files, path, part))
-        with self._lock:
-            self._used[key] = found
-            if key not in self._recent:
-                self._size_bytes += len(found.data)
-            self._recent[key] = found
-            while self._size_bytes > FETCHED_BYTES_MAX:
-                self._size_bytes -= len(self._recent.pop(next(iter(self._recent))).data)
+        self._used[key] = found
+        self._recent.keep(key, found)
         return found
 
 

@@ -10,11 +10,11 @@ that each of its reads would otherwise load and verify the complete blob.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from struct import Struct
 from typing import Final, TypeAlias
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -74,52 +74,29 @@ _Key: TypeAlias = tuple[int, int, int, int]
 """Id, format, checksum and size of a blob. An id may be used again after its blob was deleted."""
 
 
-class BlobCache:
-    """Blobs by what identifies their content, the latest ones. Used by the threads of reads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._columns: dict[_Key, Columns] = {}  # in the order of use
-        self._size_bytes = 0
-
-    def load(self, tx: Tx, blob_id: int) -> Columns:
-        """Return the columns of a blob, as `load_blob` does. Raises CorruptRecord."""
-        row = tx.execute(
-            "SELECT id, format, checksum, length(data) FROM blob WHERE id = ?", (blob_id,)
-        ).fetchone()
-        if row is None or row[1] not in (BLOB_FORMAT, STORAGE_BLOB_FORMAT) or row[2] is None:
-            return load_blob(tx, blob_id)
-        with self._lock:
-            if (known := self._columns.pop(row, None)) is not None:
-                self._columns[row] = known
-                return known
-        found = load_blob(tx, blob_id)
-        with self._lock:
-            self._keep(row, found)
-        return found
-
-    def _keep(self, key: _Key, columns: Columns) -> None:
-        size_bytes = _size_bytes(columns)
-        if key in self._columns or size_bytes > CACHED_BYTES_MAX:
-            return
-        self._columns[key] = columns
-        self._size_bytes += size_bytes
-        while self._size_bytes > CACHED_BYTES_MAX:
-            self._size_bytes -= _size_bytes(self._columns.pop(next(iter(self._columns))))
-
-
-def _size_bytes(columns: Columns) -> int:
-    return sum(len(column) for column in columns if column is not None)
-
-
-BLOB_CACHE: Final = SharedSlot(BlobCache, in_reads=True)
+BLOB_CACHE: Final = SharedSlot(
+    lambda: BoundedCache[_Key, Columns](
+        CACHED_BYTES_MAX, lambda columns: sum(len(column) for column in columns if column is not None)
+    ),
+    in_reads=True,
+)
+"""Blobs by what identifies their content, those that were used last."""
 
 
 class CachedBlobLoader(BlobLoader):
     """Loads the blobs of one transaction through the cache."""
 
     def _load(self, blob_id: int) -> Columns:
-        return self._tx.shared[BLOB_CACHE].load(self._tx, blob_id)
+        row = self._tx.execute(
+            "SELECT id, format, checksum, length(data) FROM blob WHERE id = ?", (blob_id,)
+        ).fetchone()
+        if row is None or row[1] not in (BLOB_FORMAT, STORAGE_BLOB_FORMAT) or row[2] is None:
+            return load_blob(self._tx, blob_id)
+        known = self._tx.shared[BLOB_CACHE]
+        if (found := known.use(row)) is None:
+            found = load_blob(self._tx, blob_id)
+            known.keep(row, found)
+        return found
 
 
 _HEAD: Final = Struct(">ii")

@@ -18,9 +18,8 @@ from eventproc.store.segments import (
     join_step,
     last_sequence,
 )
-from eventproc.store.segments.columns import Columns
 from eventproc.store.segments.framed import from_frames
-from eventproc.store.segments.read_bytes import BlobCache, read_bytes
+from eventproc.store.segments.read_bytes import read_bytes
 from tests.segments.support import (
     ONE,
     STREAM,
@@ -124,17 +123,6 @@ async def test_a_blob_with_the_id_of_a_deleted_one_is_read_anew(db: Database) ->
     assert ids == (1,)
     other = partial(read_bytes, stream_id=STREAM_ID, segment=TWO, offset=0, bytes_max=2**20)
     assert await db.read(other) == framed(b"y" * 4000)
-
-
-def test_the_cache_of_blobs_drops_those_that_were_used_least_recently(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("eventproc.store.segments.read_bytes.CACHED_BYTES_MAX", 25)
-    cache = BlobCache()
-    for number in range(4):
-        cache._keep((number, 1, 0, 10), Columns(b"", None, None, None, None, None, bytes(10)))
-    cache._keep((9, 1, 0, 30), Columns(b"", None, None, None, None, None, bytes(30)))
-    assert [key[0] for key in cache._columns] == [2, 3]
 
 
 async def test_any_range_of_bytes_can_be_read_of_inline_joined_and_shared_blobs(db: Database) -> None:

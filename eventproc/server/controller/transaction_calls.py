@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
     PINGS,
@@ -56,13 +57,8 @@ class TransactionCalls:
 
     def __init__(self, db: Database) -> None:
         self.db = db
-        self._committed: dict[tuple[str, str], None] = {}
+        self._committed = BoundedCache[tuple[str, str], bool](COMMITTED_MAX)
         """The last transactions that calls have committed: their clients ask for the state next."""
-
-    def _note_committed(self, name: str, txn_id: str) -> None:
-        if len(self._committed) >= COMMITTED_MAX:
-            del self._committed[next(iter(self._committed))]
-        self._committed[name, txn_id] = None
 
     async def begin(self, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
         """Begin a transaction on the segments of the current epoch. Raises NotFound, StreamSealed, InvalidArgument."""
@@ -100,7 +96,7 @@ class TransactionCalls:
             txn = decide_and_commit(tx, stream_id, txn_id)
             note(tx, txn)
             if txn.state is TxnState.COMMITTED:
-                tx.after(partial(self._note_committed, name, txn_id))
+                tx.after(partial(self._committed.keep, (name, txn_id), True))
 
         def decide(tx: Tx, stream_id: int, txn_id: str) -> None:
             note(tx, decide_commit(tx, stream_id, txn_id))
@@ -162,7 +158,7 @@ class TransactionCalls:
         answer waits for that, for STATE_WAIT_MS at most.
         """
         name, txn_id = name_of(request.streamInfo), txn_id_of(request.txnId)
-        if (name, txn_id) in self._committed:
+        if self._committed.find((name, txn_id)) is not None:
             return pb.TxnState(state=STATES[TxnState.COMMITTED])
 
         def look(tx: Tx) -> tuple[int, TxnRecord | None]:

@@ -6,11 +6,11 @@ server of the same store, or this one after it was killed, and go on.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.base.clock import new_id
 from eventproc.groups.kafka_groups import (
     change_members,
@@ -134,29 +134,9 @@ class _Look(NamedTuple):
     is_due: bool = False
 
 
-class _KnownMembers:
-    """The members of groups as they were decoded last, up to KNOWN_BYTES_MAX; the oldest entry goes first."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[str, tuple[_Found, int]] = OrderedDict()
-        self._size_bytes = 0
-
-    def find(self, name: str) -> _Found | None:
-        known = self._groups.get(name)
-        return None if known is None else known[0]
-
-    def keep(self, name: str, found: _Found) -> None:
-        members = found.members.value
-        size_bytes = members.size_bytes + (len(members.members) + 1) * KNOWN_MEMBER_BYTES
-        self._drop(self._groups.pop(name, None))
-        self._groups[name] = found, size_bytes
-        self._size_bytes += size_bytes
-        while self._size_bytes > KNOWN_BYTES_MAX:
-            self._drop(self._groups.popitem(last=False)[1])
-
-    def _drop(self, entry: tuple[_Found, int] | None) -> None:
-        if entry is not None:
-            self._size_bytes -= entry[1]
+def _size_bytes(found: _Found) -> int:
+    members = found.members.value
+    return members.size_bytes + (len(members.members) + 1) * KNOWN_MEMBER_BYTES
 
 
 class KafkaGroups:
@@ -165,8 +145,8 @@ class KafkaGroups:
     def __init__(self, db: Database, topics: ServedTopics) -> None:
         self._db = db
         self._topics = topics
-        self._ids: OrderedDict[str, None] = OrderedDict()
-        self._known = _KnownMembers()
+        self._ids = BoundedCache[str, bool](IDS_MAX)
+        self._known = BoundedCache[str, _Found](KNOWN_BYTES_MAX, _size_bytes)
 
     async def hear_all(self) -> None:
         """Give every member a full session, and every round its full time: while no server ran, none was heard."""
@@ -180,9 +160,7 @@ class KafkaGroups:
             if not SESSION_MS_MIN <= call.session_ms <= SESSION_MS_MAX or call.round_ms <= 0:
                 raise KafkaRefusal(KafkaCode.INVALID_SESSION_TIMEOUT, f"a session of {call.session_ms} ms")
             if not call.member_id and call.instance is None and call.takes_id:
-                self._ids[member_id] = None
-                if len(self._ids) > IDS_MAX:
-                    self._ids.popitem(last=False)
+                self._ids.keep(member_id, True)
                 return g.JoinAnswer(KafkaCode.MEMBER_ID_REQUIRED, member_id)
             return await self._join(name, call, member_id, client, host)
         except GROUP_REFUSALS as why:
@@ -203,7 +181,7 @@ class KafkaGroups:
             protocols=call.protocols,
             instance=call.instance,
         )
-        may_be_new = not call.member_id or member_id in self._ids
+        may_be_new = not call.member_id or self._ids.find(member_id) is not None
         replaced: list[str] = []
 
         def write(tx: Tx) -> _Look:
@@ -223,7 +201,7 @@ class KafkaGroups:
 
         with self._db.subscribe([watch_members(name)]) as changes:
             found = await self._db.write(write)
-            self._ids.pop(member_id, None)
+            self._ids.forget(member_id)
             while has_joined(found.members, member_id):
                 await changes.wait(found.wait_ms)
                 found = await self._look(name, member_id, beats=False)

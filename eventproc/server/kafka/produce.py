@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 import anyio.lowlevel
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.server.access.authority import Caller
 from eventproc.server.kafka.calls import BatchAnswer, InitProducerId, Produce, TopicPlace
 from eventproc.server.kafka.compression import Decompressor
@@ -103,7 +104,9 @@ class BatchAppender:
         self._transactions = transactions
         self._recent = recent
         self._decompressor = Decompressor()
-        self._known: OrderedDict[tuple[int, SegmentId, int], deque[tuple[int, int, int, int]]] = OrderedDict()
+        self._known = BoundedCache[tuple[int, SegmentId, int], deque[tuple[int, int, int, int]]](
+            PRODUCERS_MAX
+        )
         """{(stream, segment, producer): (epoch, number of the first record, count, offset) of the last batches}."""
 
     async def new_identity(self, call: InitProducerId, caller: Caller) -> tuple[int, int]:
@@ -206,18 +209,16 @@ class BatchAppender:
         key = found.stream_id, found.segment, batch.producer_id
         numbers = batch.epoch, batch.first_sequence, batch.events.count
         if not found.is_new:
-            known = [offset for *each, offset in self._known.get(key, ()) if (*each,) == numbers]
+            known = [offset for *each, offset in self._known.find(key) or () if (*each,) == numbers]
             offset = known[0] if known else found.offset
             code = KafkaCode.DUPLICATE_SEQUENCE_NUMBER if offset == UNKNOWN else KafkaCode.NONE
             return BatchAnswer(where, code, offset)
         if found.offset == UNKNOWN:
             return BatchAnswer(where, KafkaCode.NONE)
         if batch.producer_id != NO_PRODUCER:
-            batches = self._known.setdefault(key, deque(maxlen=REPEATABLE))
+            batches = self._known.find(key) or deque(maxlen=REPEATABLE)
             batches.append((*numbers, found.offset))
-            self._known.move_to_end(key)
-            if len(self._known) > PRODUCERS_MAX:
-                self._known.popitem(last=False)
+            self._known.keep(key, batches)
         end = found.offset + batch.events.count
         placed = PlacedBatch(found.offset, end, place(batch.raw, found.offset))
         self._recent.add(found.stream_id, found.segment, placed)
