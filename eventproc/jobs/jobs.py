@@ -20,7 +20,7 @@ from typing_extensions import TypeVar
 from eventproc.base.clock import new_id
 from eventproc.base.telemetry_use import find_traces
 from eventproc.groups import GROUP, group_name
-from eventproc.processors.dead_letters.operations import list_letters, redrive
+from eventproc.processors.dead_letters.operations import choose, list_letters, redrive_step
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.store.catalog import get_writable_stream
 from eventproc.store.database import Database, Tx
@@ -155,7 +155,7 @@ class Job(Generic[R]):
         def step(tx: Tx) -> bool:
             if get_job(tx, self._group, self._id).state != "failed":
                 return False
-            redrive(tx, self._group, [letter])
+            redrive_step(tx, self._group, choose(tx, self._group, [letter]))
             return True
 
         return await self._db.write(step, step=Step.JOB_CHANGE)

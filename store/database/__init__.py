@@ -12,10 +12,7 @@ from eventproc.store.database.database import (
     Watch as Watch,
     query_app_tables as query_app_tables,
 )
-from eventproc.store.database.file_database import (
-    open_database as open_database,
-    start_database as start_database,
-)
+from eventproc.store.database.file_database import start_database as start_database
 from eventproc.store.database.instances import Peers as Peers
 from eventproc.store.database.migrate import (
     COPY as COPY,

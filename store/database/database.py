@@ -236,7 +236,7 @@ class FileWork(enum.Enum):
 class Database(ABC):
     """All state of one directory, or of one database in memory.
 
-    Open it with `open_database` or `open_memory_database`, or with `start_...` and `close`.
+    Open it with `start_database` and others of that kind, or with `open_memory_database` for a block.
     """
 
     path: Path | None

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -82,33 +82,6 @@ GUARD_POLL_MS: Final = 10
 
 TIMEOUTS = DatabaseTimeouts()
 """Defaults of `start_database`."""
-
-
-@asynccontextmanager
-async def open_database(
-    path: Path,
-    *,
-    migrations: Sequence[Migration],
-    durability: Durability | None = None,
-    create: bool = True,
-    clock: Clock | None = None,
-    faults: Faults = NO_FAULTS,
-    timeouts: DatabaseTimeouts | None = None,
-) -> AsyncIterator[Database]:
-    """Do as `start_database` does, until the end of the block."""
-    database = await start_database(
-        path,
-        migrations=migrations,
-        durability=durability,
-        create=create,
-        clock=clock,
-        faults=faults,
-        timeouts=timeouts,
-    )
-    try:
-        yield database
-    finally:
-        await run_uninterrupted(database.close)
 
 
 async def start_database(
@@ -354,7 +327,7 @@ async def keep_open(starting: Awaitable[ThreadConnection[C]], undo: AsyncExitSta
 
 
 class FileDatabase(ThreadedDatabase[sqlite3.Connection, FileWriter]):
-    """See `open_database`."""
+    """See `start_database`."""
 
     def __init__(
         self,

@@ -23,11 +23,12 @@ from eventproc.store.chunks.index import (
     find_chunk,
     register_chunks,
 )
-from eventproc.store.database import Database, Tx, open_database
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import claim
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold
 from eventproc.testing.clock import VirtualClock
+from tests.database.support import open_database
 
 SEGMENT, STREAM_ID = SegmentId(0), 7
 

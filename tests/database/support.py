@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import attrs
@@ -20,7 +21,7 @@ from eventproc.store.database import (
     DatabaseTimeouts,
     Migration,
     Tx,
-    open_database,
+    start_database,
 )
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.database.memory_database import open_memory_database
@@ -194,6 +195,16 @@ def backend_of(form: str) -> tuple[str, dict[str, object]]:
     if form == "memory on trio":
         return virtual_time()
     return "asyncio", {}
+
+
+@asynccontextmanager
+async def open_database(directory: Path, **options: Any) -> AsyncIterator[Database]:
+    """Do as `start_database` does, until the end of the block."""
+    database = await start_database(directory, **options)
+    try:
+        yield database
+    finally:
+        await run_uninterrupted(database.close)
 
 
 @asynccontextmanager

@@ -14,10 +14,10 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from eventproc.store.database import Database, Durability, Tx, Watch, open_database, writer as writer_module
+from eventproc.store.database import Database, Durability, Tx, Watch, writer as writer_module
 from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.database.guard import read_record
-from tests.database.support import MIGRATIONS, insert, names
+from tests.database.support import MIGRATIONS, insert, names, open_database
 
 
 @pytest.fixture

@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database import Database, Tx, open_database
-from tests.database.support import MIGRATIONS, Refused, World, backend_of, insert, on_sqlite, open_world
+from eventproc.store.database import Database, Tx
+from tests.database.support import (
+    MIGRATIONS,
+    Refused,
+    World,
+    backend_of,
+    insert,
+    on_sqlite,
+    open_database,
+    open_world,
+)
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from tests.support.child_process import ChildProcess
 WRITER = """
     import asyncio, sys
     from pathlib import Path
-    from eventproc.store.database import open_database
-    from tests.database.support import MIGRATIONS, insert
+    from tests.database.support import MIGRATIONS, insert, open_database
 
     async def main():
         async with open_database(Path(sys.argv[1]), migrations=MIGRATIONS) as db:

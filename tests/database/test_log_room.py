@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database import Durability, open_database
+from eventproc.store.database import Durability
 from eventproc.store.database.checkpoint import AHEAD_BYTES, LOG_BYTES, LOG_BYTES_MIN, STEP_BYTES, LogRoom
 from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.file_database import FileDatabase
-from tests.database.support import MIGRATIONS, Failing, World, insert, open_world
+from tests.database.support import MIGRATIONS, Failing, World, insert, open_database, open_world
 
 LARGE = "x" * LOG_BYTES_MIN
 

@@ -13,20 +13,19 @@ import anyio
 import pytest
 
 from eventproc.store import faults
-from eventproc.store.database import Durability, open_database
+from eventproc.store.database import Durability
 from eventproc.store.database.guard import LogEnd, mark_of_file, read_record
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 from eventproc.testing import Deaths, run_until_death
-from tests.database.support import MIGRATIONS, READER, insert, names, open_world
+from tests.database.support import MIGRATIONS, READER, insert, names, open_database, open_world
 from tests.support.child_process import ChildProcess, run
 
 WRITER = """
     import sys, anyio
     from pathlib import Path
     from eventproc.store import faults
-    from eventproc.store.database import open_database
     from eventproc.testing import KillAt
-    from tests.database.support import MIGRATIONS, insert
+    from tests.database.support import MIGRATIONS, insert, open_database
 
     async def main():
         point = KillAt(sys.argv[2]) if sys.argv[2] else faults.NO_FAULTS

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
-from eventproc.store.database import Migration, file_database, open_database
+from eventproc.store.database import Migration, file_database
 from eventproc.store.database.connections import connect
-from tests.database.support import MIGRATIONS, NEWER, insert, open_world
+from tests.database.support import MIGRATIONS, NEWER, insert, open_database, open_world
 from tests.support.forked import run_forked
 
 pytestmark = pytest.mark.subprocess

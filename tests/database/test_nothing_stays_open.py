@@ -18,7 +18,7 @@ import pytest
 
 from eventproc.base.clock import SystemClock
 from eventproc.base.tasks import run_uninterrupted
-from eventproc.store.database import DatabaseTimeouts, Migration, Tx, instances, open_database
+from eventproc.store.database import DatabaseTimeouts, Migration, Tx, instances
 from eventproc.store.database.connections import READERS_COUNT
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.model.errors import (
@@ -26,7 +26,7 @@ from eventproc.store.model.errors import (
     DiskFull,
     StoreUnusable,
 )
-from tests.database.support import MIGRATIONS, files_at_most, insert, names, open_world
+from tests.database.support import MIGRATIONS, files_at_most, insert, names, open_database, open_world
 
 
 async def test_opening_on_a_full_disk_raises_disk_full(

@@ -14,7 +14,7 @@ import eventproc
 from eventproc import GroupOptions, ScalingPolicy, ShareOptions
 from eventproc.errors import CorruptRecord
 from eventproc.store.catalog import SYSTEM_MIGRATIONS, insert_stream
-from eventproc.store.database import Tx, open_database
+from eventproc.store.database import Tx
 from eventproc.store.groups import write_segment
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.model.ids import SegmentId
@@ -26,6 +26,7 @@ from eventproc.store.schema_changes import ADDED_2, adding
 from eventproc.store.segments import EventBlock, SegmentEvents, append
 from eventproc.testing import check
 from eventproc.workflows.scopes import create_scope
+from tests.database.support import open_database
 
 
 @pytest.mark.parametrize(("schema", "has_tables"), [(1, False), (1, True), (2, False), (3, False)])

@@ -9,7 +9,7 @@ import anyio
 import pytest
 import trio
 
-from eventproc.store.database import DatabaseTimeouts, Durability, Migration, Tx, open_database
+from eventproc.store.database import DatabaseTimeouts, Durability, Migration, Tx
 from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.locks import FormatLock
 from eventproc.store.database.migrate import check_numbers
@@ -26,6 +26,7 @@ from tests.database.support import (
     create_table,
     insert,
     names,
+    open_database,
     open_world,
 )
 from tests.support.child_process import ChildProcess
@@ -138,7 +139,7 @@ async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> N
         """
         import asyncio, sys
         from pathlib import Path
-        from eventproc.store.database import open_database
+        from tests.database.support import open_database
 
         opening = open_database(Path(sys.argv[1]), migrations=[])
         loop = asyncio.new_event_loop()
@@ -158,7 +159,7 @@ async def test_a_forked_child_cannot_use_the_handle_and_its_parent_can(directory
         """
         import asyncio, os, sys
         from pathlib import Path
-        from eventproc.store.database import open_database
+        from tests.database.support import open_database
         from eventproc.store.model.errors import ForkedError
 
         async def main():

@@ -13,10 +13,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.store.database import DatabaseTimeouts, Tx, open_database
+from eventproc.store.database import DatabaseTimeouts, Tx
 from eventproc.store.faults import WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped, LockHeld
-from tests.database.support import MIGRATIONS, World, files_at_most, insert, insert_then_raise, open_world
+from tests.database.support import (
+    MIGRATIONS,
+    World,
+    files_at_most,
+    insert,
+    insert_then_raise,
+    open_database,
+    open_world,
+)
 from tests.support.child_process import ChildProcess
 
 HOLDER = """

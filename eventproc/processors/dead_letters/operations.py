@@ -187,16 +187,6 @@ def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
     return chosen(tx, group, [LetterId.parse(each) for each in check_iterable("dead letters", ids, reason)])
 
 
-def redrive(tx: Tx, group: str, ids: Ids) -> int:
-    """Redrive the dead letters in this transaction; return how many were pending. Raises as `redrive_step`."""
-    return _all_steps(tx, partial(redrive_step, tx, group), choose(tx, group, ids))
-
-
-def drop(tx: Tx, group: str, ids: Ids) -> int:
-    """Drop the dead letters in this transaction; return how many were pending. Raises as `choose`."""
-    return _all_steps(tx, partial(drop_step, tx, group), choose(tx, group, ids))
-
-
 def redrive_step(
     tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int = STEP_LETTERS_MAX
 ) -> LetterStep:
@@ -377,14 +367,6 @@ class DeadLetters(Generic[T]):
             )
             count, spans = count + done.count, done.rest
         return count
-
-
-def _all_steps(tx: Tx, step: Callable[[Sequence[LetterSpan]], LetterStep], spans: list[LetterSpan]) -> int:
-    count = 0
-    while spans:
-        done = step(spans)
-        count, spans = count + done.count, done.rest
-    return count
 
 
 def _truncate(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> None:
