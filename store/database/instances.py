@@ -108,11 +108,6 @@ def live_ids(directory: Path) -> list[str]:
     return [name for name in sorted(_ids(home, LOCK)) if _is_locked(home / (name + LOCK))]
 
 
-def beat_path(directory: Path, instance_id: str) -> Path:
-    """Return where an instance writes its heartbeat."""
-    return directory / DIRECTORY / (instance_id + BEAT)
-
-
 def pid_of(directory: Path, instance_id: str) -> int | None:
     """Return the pid of an instance, dead or alive, or None if its file is gone. For display only."""
     try:
@@ -193,12 +188,34 @@ class Heartbeat:
     boot_id: str
 
 
-class HeartbeatFile:
+class PeerHeartbeat(ABC):
+    """The last heartbeat of the opening that does some work, readable by all."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @abstractmethod
+    def write(self, owner_epoch: int) -> None:
+        """Write a heartbeat as the owner with this owner epoch. A failure is logged."""
+
+    @abstractmethod
+    def read(self) -> Heartbeat | None:
+        """Return the last one, or None if there is none."""
+
+    def age_ms(self) -> int | None:
+        """Return the age of the last one, or None if there is none of this boot."""
+        found = self.read()
+        if found is None or found.boot_id != self._clock.boot_id:
+            return None
+        return self._clock.monotonic_ms() - found.at_ms
+
+
+class HeartbeatFile(PeerHeartbeat):
     """The file `controller.beat` of a directory, or `instances/<id>.beat` of one of its instances."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
+        super().__init__(clock)
         self._path = path
-        self._clock = clock
         self._failed = False
 
     def write(self, owner_epoch: int) -> None:
@@ -232,17 +249,6 @@ class HeartbeatFile:
         except (OSError, ValueError):
             return None
 
-    def age_ms(self) -> int | None:
-        """Return the age of the last heartbeat, or None if there is none of this boot."""
-        return age_of(self.read(), self._clock)
-
-
-def age_of(heartbeat: Heartbeat | None, clock: Clock) -> int | None:
-    """Return the age of a heartbeat, or None if there is none of this boot."""
-    if heartbeat is None or heartbeat.boot_id != clock.boot_id:
-        return None
-    return clock.monotonic_ms() - heartbeat.at_ms
-
 
 class PeerLock(Protocol):
     """A lock that one opening holds and none waits for."""
@@ -262,32 +268,19 @@ class PeerLock(Protocol):
 
     def close(self) -> None:
         """Release the lock; it cannot be taken again."""
-        ...
-
-
-class PeerHeartbeat(Protocol):
-    """The last heartbeat of the opening that does some work, readable by all."""
-
-    def write(self, owner_epoch: int) -> None:
-        """Write a heartbeat as the owner with this owner epoch. A failure is logged."""
-        ...
-
-    def read(self) -> Heartbeat | None:
-        """Return the last one, or None if there is none."""
-        ...
-
-    def age_ms(self) -> int | None:
-        """Return the age of the last one, or None if there is none of this boot."""
-        ...
+        self.release()
 
 
 class Peers(ABC):
     """The openings of one database, this one included."""
 
     @property
-    @abstractmethod
     def alone(self) -> bool:
-        """Whether the database never had another opening. Then no other can die, and no look at them is needed."""
+        """Whether the database never had another opening. Then no other can die, and no look at them is needed.
+
+        Never known here: another process may come and go at any time.
+        """
+        return False
 
     @abstractmethod
     def is_alive(self, instance_id: str) -> bool:
@@ -309,9 +302,9 @@ class Peers(ABC):
     def beat(self, name: str) -> PeerHeartbeat:
         """Return the heartbeat `name`."""
 
-    @abstractmethod
     def beat_of(self, instance_id: str) -> PeerHeartbeat:
         """Return the heartbeat of an opening, which ends with it."""
+        return self.beat(f"{DIRECTORY}/{instance_id}")
 
 
 class FilePeers(Peers):
@@ -320,11 +313,6 @@ class FilePeers(Peers):
     def __init__(self, directory: Path, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
-
-    @property
-    def alone(self) -> bool:
-        """See `Peers.alone`. Another process may come and go at any time."""
-        return False
 
     def is_alive(self, instance_id: str) -> bool:
         """See `Peers.is_alive`."""
@@ -345,7 +333,3 @@ class FilePeers(Peers):
     def beat(self, name: str) -> HeartbeatFile:
         """See `Peers.beat`."""
         return HeartbeatFile(self._directory / f"{name}.beat", self._clock)
-
-    def beat_of(self, instance_id: str) -> HeartbeatFile:
-        """See `Peers.beat_of`."""
-        return HeartbeatFile(beat_path(self._directory, instance_id), self._clock)

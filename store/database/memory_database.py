@@ -22,7 +22,7 @@ import anyio
 from eventproc.base.clock import Clock, SystemClock, new_id
 from eventproc.store.database.commit_batch import BatchCommitter, CommitJob, JobQueue, SqliteWriter, Streams
 from eventproc.store.database.database import Database, Durability, cancellation_returns, run_probes
-from eventproc.store.database.instances import Heartbeat, Peers, age_of
+from eventproc.store.database.instances import Heartbeat, PeerHeartbeat, PeerLock, Peers
 from eventproc.store.database.migrate import Migration, check_numbers, migrate
 from eventproc.store.database.tx import ReadState, SharedState, Tx
 from eventproc.store.faults import NO_FAULTS, Died, Faults, Step
@@ -145,7 +145,7 @@ class MemoryStore:
         return self._beats.get(name)
 
 
-class MemoryLock:
+class MemoryLock(PeerLock):
     """A lock of an opening in memory; see `PeerLock`."""
 
     def __init__(self, store: MemoryStore, name: str, instance_id: str) -> None:
@@ -166,19 +166,15 @@ class MemoryLock:
         """See `PeerLock.release`."""
         self._store.drop_lock(self)
 
-    def close(self) -> None:
-        """See `PeerLock.close`."""
-        self.release()
 
-
-class MemoryHeartbeat:
+class MemoryHeartbeat(PeerHeartbeat):
     """A heartbeat in memory; see `PeerHeartbeat`."""
 
     def __init__(self, store: MemoryStore, name: str, instance_id: str, clock: Clock) -> None:
+        super().__init__(clock)
         self._store = store
         self._name = name
         self._instance_id = instance_id
-        self._clock = clock
 
     def write(self, owner_epoch: int) -> None:
         """See `PeerHeartbeat.write`."""
@@ -188,10 +184,6 @@ class MemoryHeartbeat:
     def read(self) -> Heartbeat | None:
         """See `PeerHeartbeat.read`."""
         return self._store.read_beat(self._name)
-
-    def age_ms(self) -> int | None:
-        """See `PeerHeartbeat.age_ms`."""
-        return age_of(self.read(), self._clock)
 
 
 class MemoryPeers(Peers):
@@ -226,10 +218,6 @@ class MemoryPeers(Peers):
     def beat(self, name: str) -> MemoryHeartbeat:
         """See `Peers.beat`."""
         return MemoryHeartbeat(self._store, name, self._instance_id, self._clock)
-
-    def beat_of(self, instance_id: str) -> MemoryHeartbeat:
-        """See `Peers.beat_of`."""
-        return self.beat(f"instances/{instance_id}")
 
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from typing import Final
 import attrs
 import psycopg
 
-from eventproc.store.database.instances import Heartbeat, Peers, age_of
+from eventproc.store.database.instances import Heartbeat, PeerHeartbeat, PeerLock, Peers
 from eventproc.store.postgres.address import COMMIT, FORMAT, ServerAddress
 from eventproc.store.postgres.clock import NOW_MS, ServerClock
 from eventproc.store.postgres.connection import PostgresConnection, Raw, one_line
@@ -327,7 +327,7 @@ class PeerThread(threading.Thread):
             self._pg.execute("UPDATE opening SET at_ms = ? WHERE id = ?", (now_ms, self._opening_id))
 
 
-class ServerLock:
+class ServerLock(PeerLock):
     """A lock of an opening on a server; see `PeerLock`. It is tried in the background: `held` tells a moment later."""
 
     def __init__(self, thread: PeerThread, name: str) -> None:
@@ -349,18 +349,14 @@ class ServerLock:
         """See `PeerLock.release`."""
         self._thread.release(self._name)
 
-    def close(self) -> None:
-        """See `PeerLock.close`."""
-        self.release()
 
-
-class ServerHeartbeat:
+class ServerHeartbeat(PeerHeartbeat):
     """A heartbeat on a server; see `PeerHeartbeat`. Others see it when they look."""
 
     def __init__(self, thread: PeerThread, name: str, clock: ServerClock) -> None:
+        super().__init__(clock)
         self._thread = thread
         self._name = name
-        self._clock = clock
 
     def write(self, owner_epoch: int) -> None:
         """See `PeerHeartbeat.write`."""
@@ -369,10 +365,6 @@ class ServerHeartbeat:
     def read(self) -> Heartbeat | None:
         """See `PeerHeartbeat.read`."""
         return self._thread.view.beats.get(self._name)
-
-    def age_ms(self) -> int | None:
-        """See `PeerHeartbeat.age_ms`."""
-        return age_of(self.read(), self._clock)
 
 
 class ServerPeers(Peers):
@@ -383,11 +375,6 @@ class ServerPeers(Peers):
         self._opening_id = opening_id
         self._clock = clock
         self._missed: dict[str, int] = {}  # the view in which an opening without a row was first missed
-
-    @property
-    def alone(self) -> bool:
-        """See `Peers.alone`. Another process may come and go at any time."""
-        return False
 
     def is_alive(self, instance_id: str) -> bool:
         """See `Peers.is_alive`. It answers from what was read last: a dictionary lookup."""
@@ -413,7 +400,3 @@ class ServerPeers(Peers):
     def beat(self, name: str) -> ServerHeartbeat:
         """See `Peers.beat`."""
         return ServerHeartbeat(self._thread, name, self._clock)
-
-    def beat_of(self, instance_id: str) -> ServerHeartbeat:
-        """See `Peers.beat_of`."""
-        return self.beat(f"instances/{instance_id}")
