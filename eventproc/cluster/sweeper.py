@@ -146,7 +146,7 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
     while db.clock.monotonic_ms() < end_ms and (due := await db.read(due_files)):
         deleted, failure = await anyio.to_thread.run_sync(delete_files, files, due)
         await db.write(partial(_forget_deleted, owner, deleted))
-        if failure is not None:
+        if failure is not None and not deleted:  # files behind one that cannot be deleted do not wait for it
             raise failure
 
 

@@ -158,7 +158,8 @@ def reset_group(
     """
     verify_movable(record := get_group(tx, group))
     is_kafka = record.kind == KAFKA
-    if not dry_run:
+    # A deleted stream that is left out now is not to be read when it is made again.
+    if streams is None and not dry_run:
         follow_catalog(tx, group)
     if is_kafka and until not in ("same", None):
         raise invalid_argument("end", until, f"{group} belongs to clients of Kafka, which read without end")

@@ -96,7 +96,8 @@ class App:
 
         Args:
             streams: The streams to read, as "scope/stream", at least one.
-            batch: The most events that the handler gets in one call, as a list. None (default): one event a call.
+            batch: The most events that the handler gets in one call, as a list; with `exactly_once`, of one segment.
+                None (default): one event a call.
             options: See `ProcessorOptions`.
 
         Raises:

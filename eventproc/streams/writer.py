@@ -354,8 +354,8 @@ class EventWriter(NotesTime, Generic[P]):
             events: `NewEvent`s, or pairs of payload and key. Any iterable of any length: at most 4 MiB
                 are held.
             sequence: makes a retry safe, also after a crash and from another process. The writer must have a name,
-                and the events are one transaction of at most 4 MiB. If the name's sequence on the stream
-                is already that high, nothing is appended and 0 is returned. None (default): no such check.
+                and the events are one transaction of at most 4 MiB, headers among them. If the name's sequence on
+                the stream is already that high, nothing is appended and 0 is returned. None (default): no such check.
 
         Raises:
             InvalidArgument: an event or the sequence is not valid.

@@ -78,7 +78,7 @@ def compact(tx: Tx, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S]:
 
     A member that missed fewer than two snapshots continues where it is; one that is further behind continues from the
     newest. Raises NotFound (no such log, or not initialized), InvalidArgument (the state is too
-    large). Cost: encoding the state, three rows.
+    large). Cost: encoding the state and reading it again, three rows.
     """
     before = require(fold_tail(tx, log, kind), log)
     if not before.since_bytes:

@@ -200,7 +200,7 @@ class StateSynchronizer(Generic[S, U]):
             for _ in range(OPTIMISTIC_ATTEMPTS_MAX):
                 before = require(self._folded, self._log)
                 generated, result = generate(before.state)
-                if not (updates := tuple(generated)):  # which may be a generator
+                if not (updates := tuple(generated or ())):  # it may be a generator, or None
                     return result, before.state
                 appended, after = await self._append_at(before, updates)
                 if appended:
@@ -231,7 +231,7 @@ class StateSynchronizer(Generic[S, U]):
         def decide(tx: Tx) -> tuple[R, FoldedState[S]]:
             last = require(fold_tail(tx, self._log, self._kind, known=known), self._log)
             updates, result = generate(last.state)
-            return result, append(tx, self._log, self._kind, tuple(updates))
+            return result, append(tx, self._log, self._kind, tuple(updates or ()))
 
         result, after = await self._db.write(decide, step=Step.STATE_UPDATE)
         self._adopt(after)

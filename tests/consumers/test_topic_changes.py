@@ -123,6 +123,20 @@ async def test_a_group_without_consumers_goes_on_without_a_topic_that_was_delete
         assert numbers_of(await poll_some(a, 2)) == [3, 4], "the next topic of the name, from its head"
 
 
+async def test_a_group_that_is_reset_to_other_topics_does_not_wait_for_the_deleted_one(ep: Eventproc) -> None:
+    await ep.create_topic("s/t", partitions=1)
+    gone = await ep.create_topic("s/u", partitions=1)
+    group = await ep.create_group("g", ["s/t", "s/u"], on_deleted="drop")
+    await gone.delete()
+    await group.reset("head", streams=["s/t"])
+    await ep.create_group("g", ["s/t"], on_deleted="drop")
+    await produce_keys(await ep.create_topic("s/u", partitions=1), range(3))
+    await produce_keys(await ep.topic("s/t"), range(3, 5))
+    async with group.consumer("a") as a:
+        assert numbers_of(await poll_some(a, 2)) == [3, 4]
+        assert [each.name for each in (await group.describe()).streams] == ["s/t"]
+
+
 @pytest.mark.acceptance("K22")
 @pytest.mark.acceptance("K23")
 async def test_nobody_gets_a_topic_that_it_did_not_ask_for(ep: Eventproc) -> None:

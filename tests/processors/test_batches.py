@@ -245,3 +245,23 @@ async def test_what_a_batch_left_is_durable_with_the_first_of_its_events_that_is
             assert durable.is_finished(second)
             assert not durable.is_finished(first)
             assert await payloads(t.ep) == [1]
+
+
+async def test_a_batch_of_a_round_has_events_of_one_segment_with_which_it_is_kept_or_lost(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    batches, app = list[list[Event]](), App()
+
+    @app.processor(STREAM, group=GROUP, batch=10, concurrency=1, exactly_once=True)
+    async def handle(events: list[Event], context: Context) -> None:
+        batches.append(events)
+        context.emit(OUT, str(len(events)).encode())
+
+    async with eventproc_runtime.running(streams=[STREAM, OUT]) as t:
+        await (await t.ep.stream(STREAM)).split("0.0", 4)
+        await write(t.ep, [f"key {number}" for number in range(40)])
+        async with t.ep.run(app):
+            await anyio.sleep(10)
+        assert sum(await payloads(t.ep)) == 40
+    assert {len({event.segment for event in batch}) for batch in batches} == {1}
+    assert max(map(len, batches)) > 1

@@ -166,7 +166,9 @@ async def test_sql_that_could_roll_back_what_others_write_is_refused(sql: str) -
     def fill(tx: AppTx) -> None:
         make_table(tx)
         tx.execute("CREATE UNIQUE INDEX app_numbers ON app_seen (number)")
-        tx.execute("INSERT INTO app_seen SELECT 1 WHERE 'rollback' != '' /* no ROLLBACK */")
+        tx.execute(
+            "INSERT INTO app_seen SELECT rollback FROM (SELECT 1 AS rollback) WHERE 'or rollback' != ''"
+        )
 
     async with system() as ep:
         await ep.change_tables(fill)

@@ -214,7 +214,11 @@ def redrive_step(
         return LetterStep(0, [])
     if find(tx, STATE, group) is not None:  # the keys of another stream have states of their own
         what = f"redriving dead letters of {group}, whose processor keeps a state by key,"
-        raise NotSupported(what=what, remedy="write their events to its stream again, and drop them")
+        remedy = (
+            "write their events to its stream again, and drop them; or drop a state that it keeps no more"
+            f" (`eventproc state drop {group}`)"
+        )
+        raise NotSupported(what=what, remedy=remedy)
     ensure_stream(tx, name)
     if get(tx, GROUP, group).value.kind == SHARE:
         add_share_stream(tx, group, name)

@@ -481,7 +481,16 @@ class Calls:
             left -= counts[-1]
         if has_waited:  # meanwhile a segment may have closed, and been given to another reader
             counts = [self._available(queue, n) for queue, n in zip(taken, counts, strict=True)]
-        return counts
+        return self._of_one_segment(taken, counts) if self._options.exactly_once else counts
+
+    def _of_one_segment(self, taken: list[KeyQueue], counts: list[int]) -> list[int]:
+        """Leave out events of another segment than the first: what a batch leaves is kept or lost with its segment."""
+        pairs = list(zip(taken, counts, strict=True))
+        only = next((queue.items[0][1].owned for queue, n in pairs if n), None)
+        return [
+            sum(1 for _ in takewhile(lambda item: item[1].owned is only, islice(queue.items, n)))
+            for queue, n in pairs
+        ]
 
     def _available(self, queue: KeyQueue, events_max: int) -> int:
         """Return how many events of the queue may be handled now, at most `events_max`."""
