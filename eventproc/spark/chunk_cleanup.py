@@ -46,17 +46,13 @@ def clean_chunks(directory: PlannerDirectory, *, unused_ms: int = UNUSED_MS) -> 
     while after is not None and (first := directory.read(partial(next_unused, after=after))):
         after = directory.write(partial(drop_unused, after=first - 1))
     files, end_ms = directory.files, directory.db.clock.monotonic_ms() + CLEAN_MS_MAX
-    while due := directory.read(partial(due_files, unused_ms=unused_ms)):
-        last: OSError | None = None
-        count = 0
-        for begin in range(0, len(due), FILES_A_STEP):
-            if directory.db.clock.monotonic_ms() >= end_ms:
-                return True
-            deleted, failure = delete_files(files, due[begin : begin + FILES_A_STEP])
-            directory.write(partial(forget_deleted, paths=deleted))
-            last, count = failure or last, count + len(deleted)
-        if last is not None and not count:  # files behind one that cannot be deleted do not wait for it
-            raise last
+    while due := directory.read(partial(due_files, unused_ms=unused_ms, limit=FILES_A_STEP)):
+        if directory.db.clock.monotonic_ms() >= end_ms:
+            return True
+        deleted, failure = delete_files(files, due)
+        directory.write(partial(forget_deleted, paths=deleted))
+        if failure is not None and not deleted:  # files behind one that cannot be deleted do not wait for it
+            raise failure
     return False
 
 

@@ -256,11 +256,11 @@ def is_marked_unused(tx: Tx, path: str) -> bool:
     return tx.execute("SELECT 1 FROM unused_file WHERE path = ?", (path,)).fetchone() is not None
 
 
-def due_files(tx: Tx, unused_ms: int = UNUSED_MS) -> list[str]:
-    """Return up to STEP_CHUNKS_MAX files that were marked at least `unused_ms` ago, to be deleted outside of any tx."""
+def due_files(tx: Tx, unused_ms: int = UNUSED_MS, limit: int = STEP_CHUNKS_MAX) -> list[str]:
+    """Return up to `limit` files that were marked at least `unused_ms` ago, to be deleted outside of any tx."""
     rows = tx.execute(
         "SELECT path FROM unused_file WHERE since_ms <= ? ORDER BY path LIMIT ?",
-        (tx.now_ms - unused_ms, STEP_CHUNKS_MAX),
+        (tx.now_ms - unused_ms, limit),
     )
     return [str(path) for (path,) in rows.fetchall()]
 

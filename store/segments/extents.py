@@ -11,13 +11,13 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
 
 import attrs
 
+from eventproc.base.bounded_cache import BoundedCache
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -391,19 +391,19 @@ class InlineExtentCounter:
     """
 
     def __init__(self) -> None:
-        # {segment: (first offset, count)}, those last that grew last
-        self._runs: OrderedDict[tuple[int, SegmentId], tuple[int, int]] = OrderedDict()
+        self._runs = BoundedCache[tuple[int, SegmentId], tuple[int, int]](RUNS_COUNTED_MAX)
+        """{segment: (first offset, count)}."""
         self._due: list[tuple[int, SegmentId, int, int]] = []
         self.on_due: Callable[[], None] = lambda: None
 
     def note(self, stream_id: int, segment: SegmentId, start: int) -> None:
         """Count an inline extent that became durable; call `on_due` when the run is long enough to be joined."""
-        first, count = self._runs.pop((stream_id, segment), (start, 0))
+        key = stream_id, segment
+        first, count = self._runs.find(key) or (start, 0)
         if count + 1 < JOIN_EXTENTS_MAX:
-            self._runs[stream_id, segment] = (first, count + 1)
-            if len(self._runs) > RUNS_COUNTED_MAX:
-                self._runs.popitem(last=False)
+            self._runs.keep(key, (first, count + 1))
         else:
+            self._runs.forget(key)
             self._due.append((stream_id, segment, first, start))
             self.on_due()
 
