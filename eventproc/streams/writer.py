@@ -477,7 +477,6 @@ class EventWriter(NotesTime, Generic[P]):
         buffer = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
         if self._traces is not None:
             self._next.trace(self._traces, self._stream, headers, buffer)
-        # Without headers a call would cost more than the sum.
         self._waiting_bytes += event_bytes(data, headers) if headers else len(data) + FRAME_BYTES
         return buffer
 

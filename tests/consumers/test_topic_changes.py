@@ -235,7 +235,8 @@ async def test_a_group_forgets_deleted_topics_that_a_pattern_brought(ep: Eventpr
             watches.append(len(ep.db._subscriptions.watches))
             await topic.seal()
             await topic.delete()
-        assert set(watches) == {watches[0]}, "each commit of another process asks all of them"
+        # The consumer may still wait for the topic before: it lets go at its first look after the group let go.
+        assert max(watches) <= watches[0] + 1, "each commit of another process asks all of them"
         await named.seal()
         await named.delete()
         await settle(ep, [a], [0])
