@@ -220,7 +220,7 @@ class Jobs(Generic[P, R]):
         job = self.job(new_id(self._db.clock) if id is None else id)
         if (traces := find_traces()) is not None:
             headers = traces.carrying(headers)
-        with_job = reserving(headers, priority=priority, job=job.id)
+        with_job = reserving(headers, priority=priority, job=(self._group, job.id))
         named = self._stream or f"{self._group}-jobs"  # checked here, and replaced by the stream of the group
         made = Emission.make(
             named, payload, codec=self._codec, key=key, headers=with_job, delay_ms=delay_ms, at=at

@@ -505,7 +505,7 @@ class ShareConsumer(Openable, Generic[P]):
 
     def _handed_out(self, tx: Tx, found: Acquisition) -> list[Delivery[Any]]:
         """Return the deliveries of an acquisition, within its transaction."""
-        return deliveries_of(found, self._kind)
+        return deliveries_of(found, self._kind, self._group)
 
     def _adopt(self, found: Acquisition, saving: _Saving | None, new: Sequence[Delivery[Any]]) -> None:
         if saving is not None:

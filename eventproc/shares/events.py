@@ -15,7 +15,7 @@ from eventproc.store.model.deliveries import DeliverySpan
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import JOB_HEADER, NO_HEADERS, Event, reserved_headers
+from eventproc.store.segments import NO_HEADERS, Event, job_of
 
 P = TypeVar("P", default=bytes)
 D = TypeVar("D", bound="Delivery[Any]")
@@ -28,7 +28,7 @@ class Delivery(Generic[P]):
     event: the event. deliveries: how often it was delivered, this time included. generation: of the group when it was
     delivered; a reset of the group begins the next one, in which deliveries are counted from 1 again. until_ms: when
     the lock ends, by the monotonic clock; `renew` moves it. stream_id: of the event's stream. end: where the next event
-    begins, in bytes.
+    begins, in bytes. job: id of the group's job that the event is; None for one that nobody submitted as a job to it.
     """
 
     __repr__ = short_repr_of_fields
@@ -39,12 +39,7 @@ class Delivery(Generic[P]):
     until_ms: int
     stream_id: int
     end: int
-
-    @property
-    def job(self) -> str | None:
-        """Id of the job that the event is; None for one that nobody submitted as a job."""
-        headers = self.event.headers
-        return None if headers is NO_HEADERS else reserved_headers(headers).get(JOB_HEADER)
+    job: str | None
 
     @property
     def place(self) -> str:
@@ -52,11 +47,19 @@ class Delivery(Generic[P]):
         return f"{self.event.stream} {format_segment(self.event.segment)}:{self.event.number}"
 
 
-def deliveries_of(found: Acquisition, kind: type[D]) -> list[D]:
-    """Return the deliveries of an acquisition, each as a `kind`."""
+def deliveries_of(found: Acquisition, kind: type[D], group: str) -> list[D]:
+    """Return the deliveries of an acquisition by a group, each as a `kind`."""
     generation, until_ms = found.generation, found.until_ms
     return [
-        kind(event, each.count, generation, until_ms, each.stream_id, event.offset + size_bytes)
+        kind(
+            event,
+            each.count,
+            generation,
+            until_ms,
+            each.stream_id,
+            event.offset + size_bytes,
+            None if event.headers is NO_HEADERS else job_of(event.headers, group),
+        )
         for each in found.runs
         for event in each.run.events(each.stream)
         if (size_bytes := FRAME_BYTES + len(event.payload))

@@ -23,6 +23,7 @@ from eventproc.store.model.routing import check_key, key_text
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import (
     ID_HEADER,
+    JOB_GROUP_HEADER,
     JOB_HEADER,
     PRIORITY_HEADER,
     RESERVED_NAMES,
@@ -156,9 +157,9 @@ def reserving(
     ttl_ms: int | None = None,
     id: str | None = None,
     priority: int = 0,
-    job: str | None = None,
+    job: tuple[str, str] | None = None,
 ) -> Mapping[str, str] | None:
-    """Return the headers with the reserved ones that are given. Raises InvalidArgument."""
+    """Return the headers with the reserved ones that are given. job: a group and the id. Raises InvalidArgument."""
     if ttl_ms is None and id is None and priority == 0 and job is None:
         return headers
     with_them = ReservedHeaders({} if headers is None else check_headers(headers))
@@ -169,7 +170,7 @@ def reserving(
     if check_int("priority", priority, least=0, most=PRIORITY_MAX):
         with_them[PRIORITY_HEADER] = str(priority)
     if job is not None:
-        with_them[JOB_HEADER] = job
+        with_them[JOB_GROUP_HEADER], with_them[JOB_HEADER] = job
     return with_them
 
 

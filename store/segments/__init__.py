@@ -20,6 +20,7 @@ from eventproc.store.segments.columns import (
 )
 from eventproc.store.segments.event import (
     ID_HEADER as ID_HEADER,
+    JOB_GROUP_HEADER as JOB_GROUP_HEADER,
     JOB_HEADER as JOB_HEADER,
     KAFKA_HEADER as KAFKA_HEADER,
     NO_HEADERS as NO_HEADERS,
@@ -29,6 +30,7 @@ from eventproc.store.segments.event import (
     Event as Event,
     EventRun as EventRun,
     ReservedHeaders as ReservedHeaders,
+    job_of as job_of,
     reserved_headers as reserved_headers,
     shown_headers as shown_headers,
 )

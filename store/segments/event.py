@@ -31,6 +31,9 @@ ID_HEADER: Final = "ep-id"
 JOB_HEADER: Final = "ep-job"
 """Name of the reserved header that holds the id of the job that the event is. Events are shown without it."""
 
+JOB_GROUP_HEADER: Final = "ep-job-group"
+"""Name of the reserved header that holds the group whose job the event is: others that read it do not know the job."""
+
 COMPACTED_HEADER: Final = "ep-compacted"
 """Name of the reserved header of events that a compaction has changed: REMOVED, or from when on a tombstone may go, in
 wall ms as decimal text. Nobody is shown a removed event."""
@@ -47,6 +50,7 @@ RESERVED_NAMES: Final = {
     ID_HEADER: "id",
     PRIORITY_HEADER: "priority",
     JOB_HEADER: "the payload to ep.jobs(...).submit",
+    JOB_GROUP_HEADER: "the payload to ep.jobs(...).submit",
     COMPACTED_HEADER: "compaction to alter",
     KAFKA_HEADER: "headers with other names",
 }
@@ -240,3 +244,10 @@ def shown_headers(headers: Headers) -> Headers:
 def reserved_headers(shown: Headers) -> Headers:
     """Return the reserved ones that belong to headers as users see them."""
     return shown.reserved if isinstance(shown, ShownHeaders) else NO_HEADERS
+
+
+def job_of(shown: Headers, group: str) -> str | None:
+    """Return the id of the group's job that the event of these headers is; None if it is none of the group's."""
+    reserved = reserved_headers(shown)
+    # Events of earlier versions do not name the group.
+    return reserved.get(JOB_HEADER) if reserved.get(JOB_GROUP_HEADER, group) == group else None

@@ -78,6 +78,43 @@ async def test_a_second_job_with_an_id_is_the_first_one(ep: Eventproc) -> None:
     assert await outcome(ep) == [b"first"]
 
 
+async def test_groups_that_share_a_stream_do_not_take_each_other_s_jobs_of_an_id_for_their_own(
+    ep: Eventproc,
+) -> None:
+    await with_jobs(ep, [])
+    app = App()
+
+    @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=1))
+    async def work(event: Event) -> str:
+        if event.payload == b"bad":
+            raise ValueError("no such address")
+        return f"work {event.payload.decode()}"
+
+    @app.worker(JOBS, share_group="bill", retry=RetryPolicy(attempts=1))
+    async def bill(event: Event) -> str:
+        if event.payload == b"bad":
+            raise ValueError("no such account")
+        return f"bill {event.payload.decode()}"
+
+    works, bills = ep.jobs(GROUP, JOBS), ep.jobs("s/bill", JOBS)
+    async with ep.run(app) as running:
+        for id, mine, other in (("1", b"first", b"second"), ("2", b"bad", b"good"), ("3", b"good", b"bad")):
+            await works.submit(mine, id=id)
+            await bills.submit(other, id=id)
+        await running.wait_idle(timeout_ms=60_000)
+        assert await works.job("1").result(timeout_ms=0) == "work first"
+        assert await bills.job("1").result(timeout_ms=0) == "bill second"
+        with pytest.raises(JobFailed, match="no such address"):
+            await works.job("2").result(timeout_ms=0)
+        assert await bills.job("2").result(timeout_ms=0) == "bill good"
+        for group in (GROUP, "s/bill"):
+            letters = await ep.dead_letters(group).list()
+            assert sorted([str(each.job) for each in letters]) == [("2" if group == GROUP else "3"), "None"]
+        await ep.dead_letters(GROUP).redrive("all")
+        await running.wait_idle(timeout_ms=60_000)
+        assert (await works.job("3").describe()).state == "done"
+
+
 @in_virtual_time
 async def test_a_job_that_fails_for_good_says_why_and_can_be_retried() -> None:
     works = False

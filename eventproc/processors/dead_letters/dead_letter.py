@@ -16,12 +16,13 @@ from eventproc.processors.errors import ERROR_CHARS_MAX, error_text, type_name
 from eventproc.processors.tracebacks import user_traceback
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.records.plain import derived
 from eventproc.store.segments import (
+    JOB_GROUP_HEADER,
     JOB_HEADER,
     PRIORITY_HEADER,
     Event,
     ReservedHeaders,
+    job_of,
     reserved_headers,
     shown_headers,
 )
@@ -97,6 +98,7 @@ class DeadLetter(Generic[T]):
         processor: The processor that gave it up.
         failed_ms: When the last call failed, in ms since 1970.
         redriven: How often it was redriven before.
+        job: Id of the group's job that the original is; None for an event that nobody submitted to it as one.
     """
 
     __repr__ = short_repr_of_fields
@@ -120,6 +122,7 @@ class DeadLetter(Generic[T]):
     processor: str | None
     failed_ms: int | None
     redriven: int
+    job: str | None
     _decode: Callable[[bytes], T] | None = attrs.field(default=None, alias="decode", eq=False, repr=False)
 
     @property
@@ -129,11 +132,6 @@ class DeadLetter(Generic[T]):
         Raises InvalidArgument: it is none, which may be why nobody could handle it.
         """
         return cast("T", self.payload) if self._decode is None else self._decode(self.payload)
-
-    @derived
-    def job(self) -> str | None:
-        """Id of the job that the original is; None for an event that nobody submitted as one."""
-        return reserved_headers(self.headers).get(JOB_HEADER)
 
 
 def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
@@ -173,9 +171,9 @@ def redriven_headers(event: Event) -> dict[str, str]:
 
 
 def read_letter(
-    identifier: str, stream: str, event: Event, decode: Callable[[bytes], T] | None = None
+    group: str, identifier: str, stream: str, event: Event, decode: Callable[[bytes], T] | None = None
 ) -> DeadLetter[T]:
-    """Return an event of a dead-letter stream as a dead letter. Every event in it is one."""
+    """Return an event of a dead-letter stream as a dead letter of the group. Every event in it is one."""
     known = event.headers
     return DeadLetter(
         id=identifier,
@@ -197,6 +195,7 @@ def read_letter(
         processor=known.get(PROCESSOR),
         failed_ms=_int(known, FAILED_AT),
         redriven=_int(known, REDRIVEN) or 0,
+        job=job_of(known, group),
         decode=decode,
     )
 
@@ -205,7 +204,7 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that an event keeps as a dead letter and when it is redriven, its job and priority too."""
     reserved = reserved_headers(headers)
     return _others(headers) | {
-        name: reserved[name] for name in (JOB_HEADER, PRIORITY_HEADER) if name in reserved
+        name: reserved[name] for name in (JOB_HEADER, JOB_GROUP_HEADER, PRIORITY_HEADER) if name in reserved
     }
 
 

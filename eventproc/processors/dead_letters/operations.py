@@ -50,7 +50,7 @@ from eventproc.store.model.argument_checks import check_int, check_iterable, che
 from eventproc.store.model.errors import NotFound, NotSupported
 from eventproc.store.progress import EventRef, finish_events
 from eventproc.store.records import find, get
-from eventproc.store.segments import JOB_HEADER, READ_BYTES_MAX, reserved_headers
+from eventproc.store.segments import READ_BYTES_MAX, job_of
 from eventproc.store.segments.offsets import offset_of_number
 from eventproc.streams.codec import PayloadCodec, decode_of
 
@@ -111,7 +111,7 @@ def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[Fai
     jobs = {
         job: (letter.error, letter.attempts)
         for letter in letters
-        if (job := reserved_headers(letter.event.headers).get(JOB_HEADER)) is not None
+        if (job := job_of(letter.event.headers, group)) is not None
     }
     if jobs:
         from eventproc.store.jobs import fail_jobs  # few programs need it
@@ -147,7 +147,7 @@ def list_letters(
     found: list[DeadLetter[T]] = []
     size_bytes = 0
     for span, event in letters_in(tx, spans):
-        found.append(read_letter(str(span.letter(event.number)), span.stream.name, event, decode))
+        found.append(read_letter(group, str(span.letter(event.number)), span.stream.name, event, decode))
         size_bytes += len(event.payload)
         if len(found) == limit or size_bytes >= READ_BYTES_MAX:
             break
@@ -157,7 +157,7 @@ def list_letters(
 def get_letter(tx: Tx, group: str, letter: str, decode: Callable[[bytes], T] | None = None) -> DeadLetter[T]:
     """Return a pending dead letter. Raises NotFound, also if it was redriven or dropped, and InvalidArgument."""
     for span, event in letters_in(tx, choose(tx, group, [letter]), bytes_max=1):
-        return read_letter(str(span.letter(event.number)), span.stream.name, event, decode)
+        return read_letter(group, str(span.letter(event.number)), span.stream.name, event, decode)
     raise NotFound(kind=f"dead letter of {group}", name=f"{letter} (it was redriven or dropped)")
 
 
@@ -202,11 +202,14 @@ def redrive_step(
     name = redrive_stream(group)
     emissions: list[Emission] = []
     refs: list[EventRef] = []
+    jobs: list[str] = []
     last, size_bytes = None, 0
     for span, event in letters_in(tx, waiting):
         headers = redriven_headers(event)
         emissions.append(Emission(name, event.payload, event.key, event.event_time, headers))
         refs.append(EventRef.of(event, group=progress_group(group), stream_id=span.stream.stream_id))
+        if (job := job_of(event.headers, group)) is not None:
+            jobs.append(job)
         last, size_bytes = span.letter(event.number), size_bytes + len(event.payload)
         if len(refs) == letters_max or size_bytes >= READ_BYTES_MAX:
             break
@@ -225,7 +228,6 @@ def redrive_step(
     else:
         add_stream(tx, group, name)
     append_emissions(tx, emissions)
-    jobs = {job for each in emissions if (job := (each.headers or {}).get(JOB_HEADER)) is not None}
     if jobs:
         from eventproc.store.jobs import free_jobs  # few programs need it
 
