@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -18,8 +19,12 @@ from pyspark.sql import SparkSession
 from eventproc.spark.ingestion.table_format import EventprocTable
 from eventproc.spark.java import prepare
 from eventproc.spark.source import EventprocSource
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import Unreachable
 
 _QUIET: Final = "log4j2.properties"
+
+_MASTERS: Final = "local", "spark://", "k8s://"
 
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Print each exception that PySpark raises to stderr, as JSON with the stack of the JVM, beside raising it."""
@@ -38,9 +43,13 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
 
     Raises:
         NotSupported: There is no Java 17 or later.
+        InvalidArgument: The master is none that Spark has.
+        Unreachable: The master does not answer; Spark gives up after a minute.
 
     Cost: about 4 s for the first session of a process.
     """
+    if master != "yarn" and not master.startswith(_MASTERS):
+        raise invalid_argument("master", master, "it must be yarn, or begin with local, spark:// or k8s://")
     prepare()
     settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
@@ -53,7 +62,14 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
     for each in _LOGGERS:
         PySparkLogger.getLogger(each).setLevel(logging.CRITICAL)
     builder = SparkSession.Builder().master(master).config(map=settings)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Py4JJavaError as why:
+        # A context whose master did not answer stops itself while it is made: calls of it fail then.
+        if "stopped SparkContext" not in str(why):
+            raise
+        reason = "it did not answer for a minute; check its address, and whether it runs"
+        raise Unreachable(place=f"Spark's master {master}", reason=reason) from why
     register(spark)
     return spark
 

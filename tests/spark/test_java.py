@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.spark import java
-from eventproc.store.model.errors import NotSupported
+from eventproc.spark import java, session
+from eventproc.store.model.errors import InvalidArgument, NotSupported
 
 
 def _java(home: Path, version: str) -> Path:
@@ -102,3 +102,8 @@ def test_the_core_and_the_command_line_import_neither_spark_nor_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_master_that_spark_does_not_have_is_refused_before_a_jvm_starts() -> None:
+    with pytest.raises(InvalidArgument, match=r"master 'foo'.*begin with local, spark:// or k8s://"):
+        session(master="foo")
