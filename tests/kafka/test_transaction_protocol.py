@@ -192,6 +192,12 @@ async def test_a_wrong_call_is_refused_and_changes_nothing(
     assert peer.fetch(topic, 0)[1] == 0
 
 
+async def test_a_partition_that_a_call_names_twice_is_added(peer: TransactionPeer, topic: str) -> None:
+    assert peer.add(topic, 0, 0) == [0, 0]
+    assert peer.write(topic, 0, b"v") == 0
+    assert peer.end() == 0
+
+
 async def test_the_groups_of_a_transaction_are_bounded(peer: TransactionPeer) -> None:
     codes = []
     for number in range(101):

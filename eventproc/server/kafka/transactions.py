@@ -160,7 +160,7 @@ class ProducerTransactions:
             except REFUSALS as why:
                 code = code_of(why)
             answers.append(PlaceAnswer(place, code))
-        if len(topics) < len(call.places) or any(each.code for each in answers):
+        if any(each.code for each in answers):
             return answers
         begun = self._begun(tx, found.value)
         assert begun.txn is not None, "it has begun"
