@@ -159,7 +159,14 @@ class GroupPeer(KafkaPeer):
         code: int = left.error_code
         return code
 
-    def commit(self, topic: str, numbers: Mapping[int, int], version: int = 8, note: str = "") -> list[int]:
+    def commit(
+        self,
+        topic: str,
+        numbers: Mapping[int, int],
+        version: int = 8,
+        note: str = "",
+        instance: str | None = None,
+    ) -> list[int]:
         """Commit numbers of partitions; return the codes."""
         of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
         parts = [
@@ -173,6 +180,7 @@ class GroupPeer(KafkaPeer):
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
+            group_instance_id=instance,
             topics=[of_topic(version=version, name=topic, partitions=parts)],
         )
         (found,) = self.ask(request, OffsetCommitResponse, version).topics

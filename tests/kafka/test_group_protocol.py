@@ -314,6 +314,16 @@ async def test_a_client_without_membership_commits_for_a_group_without_members_o
     assert alone.group not in alone.names()
 
 
+async def test_a_client_with_a_name_of_its_own_commits_for_a_group_without_members(
+    connect: Connect, orders: str
+) -> None:
+    alone = connect()
+    assert alone.commit(orders, {0: 0}, instance="one") == [0]
+    assert alone.committed(orders, [0]) == {(orders, 0): (0, "")}
+    connect().consume_alone(orders, 0, 1)
+    assert alone.commit(orders, {0: 0}, instance="one") == [25]
+
+
 async def test_a_server_that_was_killed_goes_on_with_the_members_and_their_assignments(
     ep: Eventproc, orders: str, group: str
 ) -> None:

@@ -356,7 +356,8 @@ class KafkaGroups:
     ) -> tuple[list[g.PlaceAnswer], list[KafkaCommit]]:
         """Return the commits that the client may make, and what becomes of each partition. Raises MemberRefused."""
         seat, commits, answers = call.seat, list[KafkaCommit](), list[g.PlaceAnswer]()
-        if seat.instance is not None:
+        generation = -1 if seat.generation is None else seat.generation
+        if seat.instance is not None and generation >= 0:  # librdkafka names it without membership, too
             found = _find(tx, name, self._known.find(name))
             members = NO_MEMBERS if found is None else found.members.value
             verify_member(members, seat.member_id, seat.instance)
@@ -373,10 +374,9 @@ class KafkaGroups:
                     commits.append(KafkaCommit(stream, key, number, note))
             answers.append(g.PlaceAnswer(place, code))
         if commits:  # otherwise there is nothing for which a group would be created
-            generation = -1 if seat.generation is None else seat.generation
             verify_committer(
                 *(tx, name),
-                member_id=seat.member_id,
+                member_id=seat.member_id or seat.instance or "",
                 generation=generation,
                 is_transactional=is_transactional,
             )
