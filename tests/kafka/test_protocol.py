@@ -117,6 +117,18 @@ async def test_a_producer_whose_first_records_are_given_up_goes_on_without_them(
     assert peer.fetch(topic, 3)[:2] == (0, 3)
 
 
+async def test_a_producer_whose_first_batch_is_refused_for_now_does_not_begin_behind_it(
+    peer: KafkaPeer, ep: Eventproc, topic: str
+) -> None:
+    name = f"{topic}-later"
+    first, second = batch_of(b"a", producer=(8, 0), first=0), batch_of(b"b", producer=(8, 0), first=1)
+    assert peer.produce(name, first) == (3, -1)
+    await ep.create_topic(f"shop/{name}")
+    assert peer.produce(name, second) == (45, -1)
+    assert peer.produce(name, first) == (0, 0)
+    assert peer.produce(name, second) == (0, 1)
+
+
 async def test_each_producer_gets_an_identity_of_its_own_and_the_next_epoch_of_the_one_that_it_has(
     peer: KafkaPeer,
 ) -> None:

@@ -65,6 +65,9 @@ its offset. Higher: more memory."""
 UNKNOWN: Final = -1
 """The offset of a batch that has none yet, or whose offset is forgotten."""
 
+SENT_AGAIN: Final = (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaCode.KAFKA_STORAGE_ERROR)
+"""Why a batch is refused that its producer sends again."""
+
 _MISFITS: Final = {
     Misfit.OLD_EPOCH: (KafkaCode.INVALID_PRODUCER_EPOCH, "the producer has written in a later epoch"),
     Misfit.GAP: (KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "records before this batch are missing"),
@@ -108,6 +111,8 @@ class BatchAppender:
             PRODUCERS_MAX
         )
         """{(stream, segment, producer): (epoch, number of the first record, count, offset) of the last batches}."""
+        self._refused = BoundedCache[tuple[int, int, int], int](PRODUCERS_MAX)
+        """{identity of the producer in a partition: number of the first record of a batch that it sends again}"""
 
     async def new_identity(self, call: InitProducerId, caller: Caller) -> tuple[int, int]:
         """Return the identity of a producer: its number and epoch. Raises KafkaRefusal."""
@@ -180,6 +185,9 @@ class BatchAppender:
             position = next_position(last, batch.epoch, batch.first_sequence, batch.events.count)
             begin, end = f"{writer}/begin", f"{writer}/end"
             if position is Misfit.UNKNOWN:
+                refused = self._refused.find(_identity(where, batch))
+                if refused is not None and refused < batch.first_sequence:
+                    raise KafkaRefusal(*_MISFITS[Misfit.GAP])
                 # As in Kafka: its records before this batch are given up, or were forgotten.
                 first = position_at(batch.epoch, batch.first_sequence)
                 note_sequence(tx, topic.stream_id, WriterSequence(begin, first))
@@ -205,7 +213,10 @@ class BatchAppender:
         where, batch, _ = sent
         if isinstance(found, Exception) or isinstance(batch, Exception):
             assert isinstance(found, Exception), "what was refused is not appended"
-            return BatchAnswer(where, code_of(found), text=str(found))
+            code = code_of(found)
+            if isinstance(batch, RecordBatch) and code in SENT_AGAIN:
+                self._note_refused(where, batch)
+            return BatchAnswer(where, code, text=str(found))
         key = found.stream_id, found.segment, batch.producer_id
         numbers = batch.epoch, batch.first_sequence, batch.events.count
         if not found.is_new:
@@ -219,10 +230,25 @@ class BatchAppender:
             batches = self._known.find(key) or deque(maxlen=REPEATABLE)
             batches.append((*numbers, found.offset))
             self._known.keep(key, batches)
+            self._refused.forget(_identity(where, batch))
         end = found.offset + batch.events.count
         placed = PlacedBatch(found.offset, end, place(batch.raw, found.offset))
         self._recent.add(found.stream_id, found.segment, placed)
         return BatchAnswer(where, KafkaCode.NONE, found.offset)
+
+    def _note_refused(self, where: TopicPlace, batch: RecordBatch) -> None:
+        """Let no later batch of this producer be its first one in the partition: the order would be another one."""
+        if batch.producer_id == NO_PRODUCER or batch.is_transactional:
+            return
+        key = _identity(where, batch)
+        before = self._refused.find(key)
+        if before is None or batch.first_sequence < before:
+            self._refused.keep(key, batch.first_sequence)
+
+
+def _identity(where: TopicPlace, batch: RecordBatch) -> tuple[int, int, int]:
+    """Return a key of a few bytes for a producer in one epoch and partition: names of topics may be long."""
+    return hash(where), batch.producer_id, batch.epoch
 
 
 def _transactions(batches: Sequence[DecodedBatch]) -> Iterator[list[DecodedBatch]]:
