@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.kafka.peer import KafkaPeer
@@ -68,8 +69,8 @@ def connecting(kind: Callable[[str, str], P], name: str, server: str) -> Iterato
 class GroupPeer(KafkaPeer):
     """A member. member_id, generation: what it was told last."""
 
-    def __init__(self, address: str, group: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, group: str, authority: Path | None = None) -> None:
+        super().__init__(address, authority)
         self.group = group
         self.member_id = ""
         self.generation = -1

@@ -41,7 +41,7 @@ with warnings.catch_warnings():
     )
     from kafka.protocol.consumer import (
         FetchRequest,
-        FetchResponse,
+        FetchResponse as FetchResponse,
         ListOffsetsRequest as ListOffsetsRequest,
         ListOffsetsResponse as ListOffsetsResponse,
         OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
@@ -109,6 +109,12 @@ class KafkaPeer:
         tags = request.API_KEY != 18 and response.flexible_version_q(version)
         return response.decode(memoryview(answer)[4 + tags :], version=version)
 
+    def log_in(self, user: str, password: str) -> None:
+        """Show who the client is, by PLAIN."""
+        self.ask(SaslHandshakeRequest(version=1, mechanism="PLAIN"), SaslHandshakeResponse, 1)
+        message = SaslAuthenticateRequest(version=1, auth_bytes=f"\0{user}\0{password}".encode())
+        assert self.ask(message, SaslAuthenticateResponse, 1).error_code == 0
+
     def produce(self, topic: str, batch: bytes, partition: int = 0, version: int = 9) -> tuple[int, int]:
         """Send a batch; return the code and the offset of its answer."""
         request = produce_request(topic, batch, partition, version)
@@ -119,19 +125,25 @@ class KafkaPeer:
         self, topic: str, offset: int, version: int = 11, *, wait_ms: int = 0, bytes_min: int = 1
     ) -> tuple[int, int, bytes]:
         """Return the code, the end and the records of a partition."""
-        topics = FetchRequest.FetchTopic
-        part = topics.FetchPartition(
-            version=version, partition=0, fetch_offset=offset, partition_max_bytes=1_000_000
-        )
-        request = FetchRequest(
-            version=version,
-            max_wait_ms=wait_ms,
-            min_bytes=bytes_min,
-            max_bytes=1_000_000,
-            topics=[topics(version=version, topic=topic, partitions=[part])],
-        )
+        request = fetch_request(topic, offset, version, wait_ms=wait_ms, bytes_min=bytes_min)
         found = self.ask(request, FetchResponse, version).responses[0].partitions[0]
         return found.error_code, found.high_watermark, bytes(found.records or b"")
+
+
+def fetch_request(
+    topic: str, offset: int, version: int = 11, *, wait_ms: int = 0, bytes_min: int = 1
+) -> Any:
+    topics = FetchRequest.FetchTopic
+    part = topics.FetchPartition(
+        version=version, partition=0, fetch_offset=offset, partition_max_bytes=1_000_000
+    )
+    return FetchRequest(
+        version=version,
+        max_wait_ms=wait_ms,
+        min_bytes=bytes_min,
+        max_bytes=1_000_000,
+        topics=[topics(version=version, topic=topic, partitions=[part])],
+    )
 
 
 def produce_request(topic: str, batch: bytes, partition: int = 0, version: int = 9, acks: int = -1) -> Any:

@@ -14,7 +14,15 @@ from confluent_kafka.admin import AdminClient
 from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.kafka.clients import Record, confluent_consumer, confluent_produce, confluent_producer, take
-from tests.kafka.peer import PLAIN_BATCH, KafkaPeer, framed, produce_request
+from tests.kafka.peer import (
+    PLAIN_BATCH,
+    FetchResponse,
+    KafkaPeer,
+    MetadataRequest,
+    fetch_request,
+    framed,
+    produce_request,
+)
 from tests.server.support import ServerProcess
 
 pytestmark = pytest.mark.subprocess
@@ -145,3 +153,28 @@ async def test_a_peer_without_credentials_learns_and_stores_nothing(
     with KafkaPeer(server.kafka, certified["authority"]) as peer:
         peer.send(framed(produce_request("orders", PLAIN_BATCH), 9))
         assert peer.take() == b""
+
+
+async def test_a_consumer_that_waits_gets_nothing_after_its_permission_was_revoked(
+    server: ServerProcess, certified: dict[str, Path], ep: Eventproc
+) -> None:
+    await ep.users.grant("stranger", Permission.READ, "shop/others")
+    connect = partial(KafkaPeer, server.kafka, certified["authority"])
+    with connect() as waiting, connect() as other:
+        for each in (waiting, other):
+            each.log_in("stranger", "password of stranger")
+        while other.fetch("others", 0)[0] != 0:
+            pass
+        waiting.send(
+            framed(MetadataRequest(version=9, topics=[]), 9)
+            + framed(fetch_request("others", 0, wait_ms=30_000), 11)
+        )
+        waiting.take()  # the next request has begun
+        await ep.users.revoke("stranger", "shop/others")
+        while other.fetch("others", 0)[0] == 0:
+            pass
+        async with (await ep.topic("shop/others")).writer() as writer:
+            await writer.write(b"not for it")
+        answer = FetchResponse.decode(memoryview(waiting.take())[4:], version=11)
+        (found,) = answer.responses[0].partitions
+    assert (found.error_code, bytes(found.records or b"")) == (29, b"")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from eventproc.server.access.authority import Caller, NotAuthenticated, TooManyPasswords
+from eventproc.server.access.authority import NotAuthenticated, TooManyPasswords
 from eventproc.server.frames import PIECE_BYTES, STALLED_S, ConnectionOver, FrameChannel
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.answers import KafkaAnswers
@@ -99,7 +99,7 @@ class KafkaConnection:
             return held_bytes
         call = request.call
         if isinstance(call, c.Produce):
-            batches = await self._appender.decode(call, await self._caller())
+            batches = await self._appender.decode(call, await self._sasl.caller())
             # What the batches became beyond the bytes of the frame, if it is more.
             grown_bytes = max(sum(each.size_bytes for each in batches) - len(frame), 0)
             if not self._channel.memory.has_room(grown_bytes):
@@ -158,14 +158,7 @@ class KafkaConnection:
             case c.SaslAuthenticate(data):
                 return await self._authenticate(request, data)
             case _:
-                return await self._answers.answer(request, await self._caller())
-
-    async def _caller(self) -> Caller:
-        """Return who calls: the user may have been changed or deleted since. Raises ConnectionOver."""
-        try:
-            return await self._sasl.caller()
-        except (NotAuthenticated, TooManyPasswords) as why:
-            raise ConnectionOver(str(why)) from None
+                return await self._answers.answer(request, await self._sasl.caller())
 
     async def _authenticate(self, request: KafkaRequest, data: bytes) -> bytes:
         """Answer a message of the mechanism."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -100,15 +100,21 @@ def _is_outside(wanted: WantedPlace, partition: _Partition) -> bool:
 
 
 class PartitionReader:
-    """Reads for one connection. changes: active; it gets the topics to watch."""
+    """Reads for one connection. changes: active; it gets the topics to watch. caller: returns who reads now."""
 
     def __init__(
-        self, db: Database, topics: ServedTopics, recent: RecentBatches, changes: Subscription
+        self,
+        db: Database,
+        topics: ServedTopics,
+        recent: RecentBatches,
+        changes: Subscription,
+        caller: Callable[[], Awaitable[Caller]],
     ) -> None:
         self._db = db
         self._topics = topics
         self._recent = recent
         self._changes = changes
+        self._caller = caller
         self._watched: set[int] = set()
 
     async def fetch(self, call: Fetch, caller: Caller) -> list[PartitionAnswer]:
@@ -132,6 +138,7 @@ class PartitionReader:
                 growth.note(call.wanted, known, size_bytes, least)
             if not is_new:  # else an append may have come between the read and the watch
                 await self._changes.wait(left_ms)
+                caller = await self._caller()  # a grant may have been revoked meanwhile
 
     def _watch(self, found: Sequence[_Partition | Exception]) -> bool:
         """Watch the topics that were found; return whether one of them was not watched yet."""

@@ -53,7 +53,8 @@ class KafkaServer(FrameServer):
     async def _speak(self, stream: ByteStream, stranger: Stranger) -> None:
         channel = FrameChannel(stream, self._budget, FRAME_BYTES_MAX)
         with self._db.subscribe() as changes:
-            reader = PartitionReader(self._db, self._topics, self._recent, changes)
+            sasl = SaslSession(self._authority, self._db.clock.random_bytes)
+            reader = PartitionReader(self._db, self._topics, self._recent, changes, sasl.caller)
             peer = str(stream.extra(SocketAttribute.remote_address, ("unknown",))[0])
             answers = KafkaAnswers(
                 *(
@@ -67,5 +68,4 @@ class KafkaServer(FrameServer):
                 address=self._address,
                 peer=peer,
             )
-            sasl = SaslSession(self._authority, self._db.clock.random_bytes)
             await KafkaConnection(channel, sasl, stranger, self._appender, answers).serve()

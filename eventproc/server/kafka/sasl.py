@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from scramp import ScramException, ScramMechanism
 
-from eventproc.server.access.authority import Authority, Caller, NotAuthenticated
+from eventproc.server.access.authority import Authority, Caller, NotAuthenticated, TooManyPasswords
+from eventproc.server.frames import ConnectionOver
 from eventproc.server.kafka.kafka_errors import KafkaCode
 from eventproc.store.access.scram import SCRAM_MECHANISMS, ScramVerifier
 
@@ -161,5 +162,8 @@ class SaslSession:
         return reply, identity is not None
 
     async def caller(self) -> Caller:
-        """Return who sends a request. Raises NotAuthenticated, TooManyPasswords."""
-        return await self._identity()
+        """Return who calls: the user may have been changed or deleted since. Raises ConnectionOver."""
+        try:
+            return await self._identity()
+        except (NotAuthenticated, TooManyPasswords) as why:
+            raise ConnectionOver(str(why)) from None
