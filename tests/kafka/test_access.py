@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.kafka.clients import Record, confluent_consumer, confluent_produce, confluent_producer, take
+from tests.kafka.group_peer import GroupPeer, assignment
 from tests.kafka.peer import (
     PLAIN_BATCH,
     FetchResponse,
@@ -178,3 +179,21 @@ async def test_a_consumer_that_waits_gets_nothing_after_its_permission_was_revok
         answer = FetchResponse.decode(memoryview(waiting.take())[4:], version=11)
         (found,) = answer.responses[0].partitions
     assert (found.error_code, bytes(found.records or b"")) == (29, b"")
+
+
+async def test_a_leader_does_not_let_its_group_have_topics_that_it_may_not_read(
+    server: ServerProcess, certified: dict[str, Path], ep: Eventproc
+) -> None:
+    await ep.users.grant("reader", Permission.READ_UPDATE, "shop/readers")
+    with GroupPeer(server.kafka, "readers", certified["authority"]) as leader:
+        leader.log_in("reader", "password of reader")
+        while leader.join().error_code == 30:  # the server has not heard of the grant yet
+            pass
+        given = {leader.member_id: assignment("others", 0)}
+        assert leader.sync(given) == (0, assignment("others", 0))
+        assert (await (await ep.group("shop/readers")).info()).streams == ()
+        assert leader.join().error_code == 0
+        assert leader.sync({leader.member_id: assignment("orders", 0)})[0] == 0
+    group = await ep.group("shop/readers")
+    assert [each.name for each in (await group.info()).streams] == ["shop/orders"]
+    await group.delete()  # other tests list all groups

@@ -21,7 +21,7 @@ from eventproc.groups.kafka_groups import (
     write_heard,
 )
 from eventproc.groups.names import group_name
-from eventproc.server.access.authority import Caller
+from eventproc.server.access.authority import Caller, NotPermitted
 from eventproc.server.kafka import group_calls as g
 from eventproc.server.kafka.calls import TopicPlace
 from eventproc.server.kafka.codec.groups import CONSUMER, partitions_of
@@ -267,23 +267,29 @@ class KafkaGroups:
                 if members.phase == "stable":
                     return KafkaCode.NONE, members, members.members[seat.member_id].assignment
                 if members.leader == seat.member_id:
-                    found = await self._db.write(partial(self._assign, name=name, call=call))
+                    found = await self._db.write(partial(self._assign, name=name, call=call, caller=caller))
                 else:
                     await changes.wait(found.wait_ms)
                     found = await self._look(name, seat.member_id, beats=True)
 
-    def _assign(self, tx: Tx, name: str, call: g.SyncGroup) -> _Look:
+    def _assign(self, tx: Tx, name: str, call: g.SyncGroup, caller: Caller) -> _Look:
         seat = call.seat
 
         def step(state: KafkaMembers) -> KafkaMembers:
             verify_member(state, seat.member_id, seat.instance, seat.generation)
             after = assign(state, seat.member_id, call.assignments)
-            return state if after is state else note_owned(after, self._owned(tx, after))
+            return state if after is state else note_owned(after, self._owned(tx, after, caller))
 
         return _seen(tx, change_members(tx, name, step))
 
-    def _owned(self, tx: Tx, state: KafkaMembers) -> dict[str, tuple[tuple[str, int], ...]]:
-        """Return the partitions that each member was given, as far as they exist and there is room for them."""
+    def _owned(
+        self, tx: Tx, state: KafkaMembers, caller: Caller
+    ) -> dict[str, tuple[tuple[str, int], ...]]:
+        """Return the partitions that each member was given, as far as there is room for them.
+
+        Without those that do not exist, and those that the leader may not read: a group holds up the retention of what
+        it has.
+        """
         if state.kind != CONSUMER:
             return {}
         room, topics = OWNED_MAX, dict[str, tuple[str, int]]()
@@ -293,7 +299,7 @@ class KafkaGroups:
             if (room := room - len(places)) < 0:
                 break
             for topic in {each.topic for each in places} - topics.keys():
-                topics[topic] = self._extent(tx, topic)
+                topics[topic] = self._extent(tx, topic, caller)
             owned[name] = tuple(
                 (topics[each.topic][0], each.partition)
                 for each in places
@@ -301,11 +307,12 @@ class KafkaGroups:
             )
         return owned
 
-    def _extent(self, tx: Tx, topic: str) -> tuple[str, int]:
-        """Return the full name of a topic and its number of partitions, 0 without such a topic."""
+    def _extent(self, tx: Tx, topic: str, caller: Caller) -> tuple[str, int]:
+        """Return the full name of a topic and its number of partitions, 0 without one that the caller may read."""
         try:
+            self._topics.verify(caller, Permission.READ, topic)
             found = self._topics.get(tx, topic)
-        except (NotFound, KafkaRefusal):
+        except (NotFound, NotPermitted, KafkaRefusal):
             return topic, 0
         return found.stream, len(found.segments)
 
