@@ -115,10 +115,17 @@ class RestInMemory(DocumentedResponses):
         )
 
     async def call(
-        self, method: str, path: str, body: object = None, *, idempotency_key: str | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        idempotency_key: str | None = None,
+        prefer: str = "",
     ) -> RestAnswer:
         """Return the response; fails if the document does not describe it."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        headers |= {"Prefer": prefer} if prefer else {}
         response = await self._http.request(method, path, json=body, headers=headers)
         found = response.json() if response.text else None
         answer = RestAnswer(response.status_code, dict(response.headers), found)

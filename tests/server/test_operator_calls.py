@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import eventproc
 from eventproc.base.clock import part_id
@@ -125,6 +126,20 @@ async def test_a_topic_is_deleted_once_per_key(rest: RestInMemory, ep: Eventproc
     await ep.create_topic("s/topic")
     assert (await rest.call("DELETE", f"{OWN}/topics/s/topic", idempotency_key=key)).status == 204
     assert [each.name for each in await ep.topics()] == ["s/topic"]
+
+
+async def test_a_deletion_that_does_not_wait_for_the_seal_of_its_topic_is_to_be_repeated(
+    tmp_path: Path,
+) -> None:
+    async with eventproc.open(tmp_path) as ep:
+        await ep.create_scope("s")
+        await ep.create_topic("s/topic")
+    async with eventproc.open(tmp_path, host=False) as ep:  # nobody runs the request
+        answer = await RestInMemory(ep).call("DELETE", f"{OWN}/topics/s/topic", prefer="wait=0")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    async with eventproc.open(tmp_path) as ep:
+        assert (await RestInMemory(ep).call("DELETE", f"{OWN}/topics/s/topic")).status == 204
+        assert await ep.topics() == []
 
 
 async def test_a_deletion_that_had_sealed_a_topic_does_not_delete_the_next_one_of_its_name(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -25,6 +26,7 @@ from eventproc.server.rest.method_answers import (
     seen,
     start_of,
 )
+from eventproc.server.rest.problems import RETRY_AFTER_S, HttpProblem
 from eventproc.server.rest.routes import (
     PAGE,
     After,
@@ -38,14 +40,14 @@ from eventproc.server.rest.routes import (
 from eventproc.shares import ShareGroup
 from eventproc.store.groups import streams_of_group
 from eventproc.store.key_states import find_state
-from eventproc.store.model.errors import NotFound
+from eventproc.store.model.errors import NotFound, StillPending
 from eventproc.store.model.jobs import JobDescription
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.store.task_queue import TaskInfo
 from eventproc.topics import Group, Topic, TopicDescription, TopicPartition, operations
 from eventproc.topics.partition import parse_partition
-from eventproc.workflows.requests import PRESENT
+from eventproc.workflows.requests import PRESENT, DeleteStream
 
 IDS_MAX = 10_000
 """Dead letters that a call names by their ids; "all" names any number. Higher: longer transactions."""
@@ -128,9 +130,19 @@ async def compact_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> 
 
 async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
     """Delete a topic with its events and transactions."""
-    await operations.delete_topic(
-        call.ep.db, f"{scope}/{stream}", PRESENT, request_id=call.request_id, timeout_ms=call.wait_ms
-    )
+    name = f"{scope}/{stream}"
+    try:
+        await operations.delete_topic(
+            call.ep.db, name, PRESENT, request_id=call.request_id, timeout_ms=call.wait_ms
+        )
+    except StillPending as why:
+        if (await call.ep.requests.get(why.request_id)).kind == DeleteStream.kind:
+            raise
+        # When the request that is pending is done, nobody has asked for the deletion yet.
+        detail = f"{name} is being sealed, and was not deleted: repeat the call"
+        raise HttpProblem(
+            HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": str(RETRY_AFTER_S)}
+        ) from None
 
 
 @attrs.frozen
