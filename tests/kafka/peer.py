@@ -130,9 +130,7 @@ class KafkaPeer:
         return found.error_code, found.high_watermark, bytes(found.records or b"")
 
 
-def fetch_request(
-    topic: str, offset: int, version: int = 11, *, wait_ms: int = 0, bytes_min: int = 1
-) -> Any:
+def fetch_request(topic: str, offset: int, version: int = 11, *, wait_ms: int = 0, bytes_min: int = 1) -> Any:
     topics = FetchRequest.FetchTopic
     part = topics.FetchPartition(
         version=version, partition=0, fetch_offset=offset, partition_max_bytes=1_000_000

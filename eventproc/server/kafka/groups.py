@@ -282,9 +282,7 @@ class KafkaGroups:
 
         return _seen(tx, change_members(tx, name, step))
 
-    def _owned(
-        self, tx: Tx, state: KafkaMembers, caller: Caller
-    ) -> dict[str, tuple[tuple[str, int], ...]]:
+    def _owned(self, tx: Tx, state: KafkaMembers, caller: Caller) -> dict[str, tuple[tuple[str, int], ...]]:
         """Return the partitions that each member was given, as far as there is room for them.
 
         Without those that do not exist, and those that the leader may not read: a group holds up the retention of what
