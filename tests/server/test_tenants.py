@@ -16,8 +16,8 @@ import eventproc
 from eventproc import Eventproc
 from eventproc.errors import StillPending
 from eventproc.store.model import list_pages
-from tests.server.access_support import LISTS, METRICS_PATH, READ, add_user, loaded, tenant
-from tests.server.rest_client import OWN
+from tests.server.access_support import LISTS, METRICS_PATH, READ, UPDATE, add_user, loaded, tenant
+from tests.server.rest_client import OWN, RestInMemory
 from tests.server.test_changes import PATH, serving, watching
 
 CHANGING = frozenset(
@@ -283,6 +283,25 @@ async def test_a_joint_transaction_names_the_streams_that_the_caller_may_read(sh
             (listed,) = (await http.get(path)).json()["items"]
             assert listed["streams"] == ["a/s1"]
             assert (await http.get(f"{path}/{listed['id']}")).json()["streams"] == ["a/s1"]
+
+
+async def test_a_joint_transaction_is_decided_by_a_caller_that_may_change_all_its_streams(
+    shared: Eventproc,
+) -> None:
+    token = await shared.db.write(lambda tx: add_user(tx, "writer", (UPDATE, "a/*")))
+    rest = RestInMemory(shared, await loaded(shared), token)
+    joint = shared.transaction()
+    async with joint:
+        for each in ("a/s1", "b/s1"):
+            await joint.write(await shared.stream(each), b"1")
+        await joint.flush()  # it is stored in both from here on
+        path = f"{OWN}/streams/a/s1/transactions"
+        (listed,) = (await rest.ok("GET", path))["items"]
+        for verb in ("commit", "abort"):
+            answer = await rest.call("POST", f"{path}/{listed['id']}/{verb}")
+            assert answer.status == 403
+            assert "b/s1" not in answer.body["detail"]
+        assert (await rest.ok("GET", f"{path}/{listed['id']}"))["state"] == listed["state"]
 
 
 async def test_a_supervisor_that_names_the_stream_of_others_for_bad_events_is_hidden(

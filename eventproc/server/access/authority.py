@@ -125,13 +125,15 @@ class Caller:
         if not self.may(permission, resource):
             raise self._refusal(f"{permission} on {_shown(resource)}")
 
-    def verify_streams(self, owner: str, streams: Iterable[str]) -> None:
-        """Raise NotPermitted unless the caller may read all streams of what it has named, such as a group.
+    def verify_streams(
+        self, owner: str, streams: Iterable[str], permission: Permission = Permission.READ
+    ) -> None:
+        """Raise NotPermitted unless the caller has a permission on all streams of what it has named, such as a group.
 
         The error names none of them, because their names may be those of others.
         """
-        if not all(self.may(Permission.READ, each) for each in streams):
-            raise self._refusal(f"{Permission.READ} on all streams of {_shown(owner)}")
+        if not all(self.may(permission, each) for each in streams):
+            raise self._refusal(f"{permission} on all streams of {_shown(owner)}")
 
     def _refusal(self, needed: str) -> NotPermitted:
         LOG.warning("user %s was refused: no %s", self.name, needed)

@@ -302,11 +302,22 @@ async def describe_transaction(
     return _shown_transaction(call, await (await _transaction(call, scope, stream, transaction)).status())
 
 
+async def _decidable(call: RestCall, scope: str, stream: str, transaction: str) -> Transaction[Any]:
+    """Return a transaction to a caller that may change all of its streams, as one decision is of them all.
+
+    Raises NotPermitted.
+    """
+    found = await _transaction(call, scope, stream, transaction)
+    streams = (await found.status()).streams
+    call.caller.verify_streams(f"transaction {found.id}", streams, Permission.READ_UPDATE)
+    return found
+
+
 async def commit_transaction(
     call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
 ) -> TransactionDescription:
     """Decide that the staged events of a transaction become visible, which they do soon."""
-    found = await _transaction(call, scope, stream, transaction)
+    found = await _decidable(call, scope, stream, transaction)
     await found.commit(wait=False)
     return _shown_transaction(call, await found.status())
 
@@ -319,7 +330,7 @@ async def abort_transaction(
     force: Annotated[bool, Limits(about="Also if its commit is decided, and fails.")] = False,
 ) -> TransactionDescription:
     """Abort a transaction: discard its staged events for ever."""
-    found = await _transaction(call, scope, stream, transaction)
+    found = await _decidable(call, scope, stream, transaction)
     await found.abort(force=force)
     return _shown_transaction(call, await found.status())
 
