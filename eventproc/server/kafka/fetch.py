@@ -100,7 +100,7 @@ def _is_outside(wanted: WantedPlace, partition: _Partition) -> bool:
 
 
 class PartitionReader:
-    """Reads for one connection. changes: active; it gets the topics to watch. caller: returns who reads now."""
+    """Reads for one connection. changes: active; it gets the topics to watch. caller: returns the user as it is now."""
 
     def __init__(
         self,
