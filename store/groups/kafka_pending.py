@@ -35,15 +35,23 @@ def take_pending(tx: Tx, group: str, producer: str) -> tuple[KafkaCommit, ...]:
 
 def pending_keys(tx: Tx, group: str) -> set[SegmentKey]:
     """Return the segments whose committed number an open transaction may still change. Some look-ups for each one."""
-    return {each.key for pending in _open_pending(tx, group) for each in pending.commits}
+    undecided = _undecided(tx, group)
+    lasting = (each for each in undecided if not is_over(tx, each.until_ms, each.timeout_ms))
+    return {commit.key for each in lasting for commit in each.commits}
 
 
-def _open_pending(tx: Tx, group: str) -> Iterator[PendingCommits]:
+def has_lapsed(tx: Tx, group: str) -> bool:
+    """Return whether the time of an undecided transaction with commits of the group is over.
+
+    Its decision may be waiting for COMMIT. A write comes behind that, or before a decision that is refused.
+    """
+    return any(is_over(tx, each.until_ms, each.timeout_ms) for each in _undecided(tx, group))
+
+
+def _undecided(tx: Tx, group: str) -> Iterator[PendingCommits]:
     for key in keys(tx, KAFKA_PENDING, prefix=f"{group}/"):
         pending = get(tx, KAFKA_PENDING, key).value
-        rows = joint_rows(tx, pending.txn)
-        is_open = all(each.state is TxnState.OPEN for each in rows)
-        if is_open and not is_over(tx, pending.until_ms, pending.timeout_ms):
+        if all(each.state is TxnState.OPEN for each in joint_rows(tx, pending.txn)):
             yield pending
 
 

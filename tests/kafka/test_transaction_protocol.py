@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from threading import Event
 
 import pytest
+from anyio import to_thread
 
+import eventproc
 from eventproc.errors import TransactionMovesProgress
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import Authority
+from eventproc.store.faults import WRITE_COMMIT, Faults
+from eventproc.testing import VirtualClock
+from eventproc.testing.crash import PATIENCE_S
 from tests.kafka.group_peer import connecting
-from tests.kafka.peer import ApiVersionsRequest, ApiVersionsResponse, KafkaPeer
+from tests.kafka.peer import PLAIN_BATCH, ApiVersionsRequest, ApiVersionsResponse, KafkaPeer
 from tests.kafka.transaction_peer import TRANSACTION_CALLS, TransactionPeer
 from tests.server.support import ServerProcess
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from eventproc.server.kafka.serving import serving_kafka
 
 pytestmark = pytest.mark.subprocess
 
@@ -205,3 +222,48 @@ async def test_the_groups_of_a_transaction_are_bounded(peer: TransactionPeer) ->
         codes.append(peer.add_group())
     assert codes == [0] * 100 + [42]
     assert peer.end(committed=False) == 0
+
+
+class _HeldCommit(Faults):
+    """Holds a commit of the database until `release` is set, once `holds` is. reached: set meanwhile."""
+
+    def __init__(self) -> None:
+        self.holds = False
+        self.reached, self.release = Event(), Event()
+
+    def reach(self, point: str) -> None:
+        if self.holds and point == WRITE_COMMIT:
+            self.holds = False
+            self.reached.set()
+            self.release.wait(PATIENCE_S)
+
+
+@asynccontextmanager
+async def serving(ep: Eventproc) -> AsyncIterator[str]:
+    """Serve the scope shop in this process while the block runs; yield the address."""
+    await ep.create_scope("shop")
+    local = "127.0.0.1"
+    async with serving_kafka(ep.db, Authority(ep.db), "shop", (local, 0), local) as (host, port):
+        yield f"{host}:{port}"
+
+
+async def test_a_member_does_not_read_past_an_end_that_waits_for_its_commit(tmp_path: Path) -> None:
+    held, clock = _HeldCommit(), VirtualClock()
+    async with eventproc.open(tmp_path, clock=clock, faults=held) as ep, serving(ep) as address:
+        await ep.create_topic("shop/orders")
+        with ThreadPoolExecutor(2) as threads, connecting(TransactionPeer, "copier", address) as connect:
+            run = partial(asyncio.get_running_loop().run_in_executor, threads)
+            producer, member = connect(), connect()
+            assert await run(member.produce, "orders", PLAIN_BATCH) == (0, 0)
+            assert await run(partial(producer.begin, timeout_ms=1_000)) == 0
+            assert await run(producer.add_group) == 0
+            assert await run(producer.commit_in, "orders", {0: 2}) == [0]
+            held.holds = True
+            ending = run(producer.end)
+            await to_thread.run_sync(held.reached.wait, PATIENCE_S)
+            clock.advance(2_000)  # the time of the transaction is over
+            reading = run(member.stable, "orders")
+            await asyncio.wait([reading], timeout=0.5)
+            held.release.set()
+            # The second pair: a commit of the host was held instead, and the end came too late.
+            assert (await ending, await reading) in [(0, (0, 2)), (90, (0, -1))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from eventproc.base.bounded_cache import BoundedCache
 from eventproc.base.clock import new_id
@@ -47,6 +47,7 @@ from eventproc.store.groups import (
     find_members,
     forget_progress,
     group_names,
+    has_lapsed,
     hear_all,
     is_kafka_group,
     last_heard,
@@ -117,6 +118,9 @@ STATES: Final[dict[KafkaPhase, str]] = {
     "stable": "Stable",
 }
 """What a group does, by Kafka's names."""
+
+_Offsets: TypeAlias = list[tuple[str, KafkaCode, list[g.CommittedOffset]]]
+"""What was committed in some groups, or why that is not said."""
 
 
 class _Found(NamedTuple):
@@ -392,16 +396,20 @@ class KafkaGroups:
         topic = self._topics.get(tx, place.topic)
         return topic.stream, (topic.stream_id, topic.segment(place))
 
-    async def committed(
-        self, call: g.OffsetFetch, caller: Caller
-    ) -> list[tuple[str, KafkaCode, list[g.CommittedOffset]]]:
+    async def committed(self, call: g.OffsetFetch, caller: Caller) -> _Offsets:
         """Return what was committed in some groups."""
-        return await self._db.read(partial(self._all_committed, call=call, caller=caller))
+        look = partial(self._all_committed, call=call, caller=caller)
 
-    def _all_committed(
-        self, tx: Tx, call: g.OffsetFetch, caller: Caller
-    ) -> list[tuple[str, KafkaCode, list[g.CommittedOffset]]]:
-        found: list[tuple[str, KafkaCode, list[g.CommittedOffset]]] = []
+        def look_once(tx: Tx) -> tuple[bool, _Offsets]:
+            names = (f"{self._topics.scope}/{group}" for group, _ in call.wanted)
+            return call.needs_stable and any(has_lapsed(tx, each) for each in names), look(tx)
+
+        may_change, found = await self._db.read(look_once)
+        # A write comes behind an end that waits for its COMMIT, or before one that is refused.
+        return await self._db.write(look) if may_change else found
+
+    def _all_committed(self, tx: Tx, call: g.OffsetFetch, caller: Caller) -> _Offsets:
+        found: _Offsets = []
         for group, places in call.wanted:
             code, offsets = KafkaCode.NONE, list[g.CommittedOffset]()
             try:
