@@ -30,8 +30,10 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.groups import (
     KAFKA,
     PRAVEGA,
+    GroupRecord,
     GroupStream,
     SegmentKey,
+    forget_said,
     get_group,
     note_committed,
     progress_by_segment,
@@ -190,7 +192,7 @@ def reset_group(
             change_members(tx, group)  # without those that are silent
         after = change(tx, group, GroupReset(tuple(starts)))
         if is_kafka:  # its clients begin where they like if nothing is committed
-            note_committed(tx, group, after.open)
+            _count_as_committed(tx, record, after.open)
     return previews
 
 
@@ -361,7 +363,7 @@ def reset_partitions(
     Raises NotFound, GroupNotEmpty, GroupStreamReplaced, and InvalidArgument for a partition that the group does not
     read.
     """
-    verify_movable(get_group(tx, group))
+    verify_movable(record := get_group(tx, group))
     if not dry_run:
         verify_empty(tx, db, group, event="a reset of partitions")
         follow_catalog(tx, group)
@@ -409,8 +411,15 @@ def reset_partitions(
             )
             committed_now.append((stream_id, segment))
     if not dry_run:
-        note_committed(tx, group, committed_now)
+        _count_as_committed(tx, record, committed_now)
     return rows
+
+
+def _count_as_committed(tx: Tx, group: GroupRecord, moved: Collection[SegmentKey]) -> None:
+    """Count segments as committed where they were moved to, and nothing that clients of Kafka said of them before."""
+    note_committed(tx, group.name, moved)
+    if group.kind == KAFKA:
+        forget_said(tx, group.name, set(moved))
 
 
 def _standings(tx: Tx, group: str) -> list[StartPosition]:

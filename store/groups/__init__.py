@@ -33,6 +33,7 @@ from eventproc.store.groups.kafka_members import (
 )
 from eventproc.store.groups.kafka_pending import (
     add_pending as add_pending,
+    forget_said as forget_said,
     has_lapsed as has_lapsed,
     is_over as is_over,
     pending_keys as pending_keys,

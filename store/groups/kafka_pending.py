@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.groups.kafka_groups import write_note
 from eventproc.store.groups.kafka_members import KAFKA_PENDING, KafkaCommit, PendingCommits
 from eventproc.store.groups.rows import SegmentKey
 from eventproc.store.model.transactions import TxnState
@@ -31,6 +32,20 @@ def take_pending(tx: Tx, group: str, producer: str) -> tuple[KafkaCommit, ...]:
         return ()
     delete(tx, KAFKA_PENDING, found)
     return found.value.commits
+
+
+def forget_said(tx: Tx, group: str, moved: Collection[SegmentKey]) -> None:
+    """Let nothing count that members said of segments which an administrator has moved since.
+
+    These are the notes of their commits, and what transactions that are open would commit. Some look-ups for each one.
+    """
+    for each in moved:
+        write_note(tx, group, each, "")
+    for key in keys(tx, KAFKA_PENDING, prefix=f"{group}/"):
+        found = get(tx, KAFKA_PENDING, key)
+        left = tuple(each for each in found.value.commits if each.key not in moved)
+        if left != found.value.commits:
+            replace(tx, KAFKA_PENDING, found, attrs.evolve(found.value, commits=left))
 
 
 def pending_keys(tx: Tx, group: str) -> set[SegmentKey]:

@@ -418,6 +418,19 @@ async def test_the_library_resets_and_deletes_a_group_of_clients_only_without_me
     assert member.committed(None) == {}
 
 
+async def test_a_reset_forgets_what_was_said_with_the_commits_before(
+    connect: Connect, ep: Eventproc, orders: str, group: str
+) -> None:
+    alone = connect()
+    assert alone.produce(orders, batch_of(b"a"))[0] == 0
+    assert alone.commit(orders, {0: 1, 1: 0}, note="old") == [0, 0]
+    found = await ep.group(f"shop/{group}")
+    await found.reset_partitions("head", partitions=[(f"shop/{orders}", 0)])
+    assert alone.committed(orders, [0, 1]) == {(orders, 0): (0, ""), (orders, 1): (0, "old")}
+    await found.reset("head")
+    assert alone.committed(orders, [0, 1]) == {(orders, 0): (0, ""), (orders, 1): (0, "")}
+
+
 async def test_a_name_of_another_kind_of_group_is_refused_and_its_progress_stays(
     connect: Connect, ep: Eventproc, orders: str, group: str
 ) -> None:

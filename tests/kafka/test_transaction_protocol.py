@@ -18,8 +18,7 @@ import eventproc
 from eventproc.errors import TransactionMovesProgress
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
-from eventproc.store.faults import WRITE_COMMIT, Faults
-from eventproc.testing import VirtualClock
+from eventproc.testing import FaultPlan, VirtualClock
 from eventproc.testing.crash import PATIENCE_S
 from tests.kafka.group_peer import connecting
 from tests.kafka.peer import PLAIN_BATCH, ApiVersionsRequest, ApiVersionsResponse, KafkaPeer
@@ -168,6 +167,18 @@ async def test_a_topic_that_is_deleted_aborts_its_transaction_with_the_commits_o
     assert peer.stable(other) == (0, -1)
 
 
+async def test_a_reset_counts_although_an_older_transaction_is_committed_behind_it(
+    peer: TransactionPeer, ep: Eventproc, topic: str
+) -> None:
+    assert peer.produce(topic, PLAIN_BATCH) == (0, 0)
+    assert peer.commit(topic, {0: 1}) == [0]
+    assert peer.add_group() == 0
+    assert peer.commit_in(topic, {0: 2}) == [0]
+    await (await ep.group(f"shop/{peer.group}")).reset("head")
+    assert peer.end() == 0
+    assert peer.stable(topic) == (0, 0)
+
+
 async def test_a_transaction_of_commits_alone_ends_with_its_time(peer: TransactionPeer, topic: str) -> None:
     assert peer.begin(timeout_ms=1_000) == 0
     assert peer.add_group() == 0
@@ -224,17 +235,18 @@ async def test_the_groups_of_a_transaction_are_bounded(peer: TransactionPeer) ->
     assert peer.end(committed=False) == 0
 
 
-class _HeldCommit(Faults):
-    """Holds a commit of the database until `release` is set, once `holds` is. reached: set meanwhile."""
+class _HeldCommit(FaultPlan):
+    """Holds a commit of the database until `release` is set, once `holds` is. is_held: set meanwhile."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.holds = False
-        self.reached, self.release = Event(), Event()
+        self.is_held, self.release = Event(), Event()
 
     def reach(self, point: str) -> None:
-        if self.holds and point == WRITE_COMMIT:
+        if self.holds and point == "write.commit":
             self.holds = False
-            self.reached.set()
+            self.is_held.set()
             self.release.wait(PATIENCE_S)
 
 
@@ -260,7 +272,7 @@ async def test_a_member_does_not_read_past_an_end_that_waits_for_its_commit(tmp_
             assert await run(producer.commit_in, "orders", {0: 2}) == [0]
             held.holds = True
             ending = run(producer.end)
-            await to_thread.run_sync(held.reached.wait, PATIENCE_S)
+            await to_thread.run_sync(held.is_held.wait, PATIENCE_S)
             clock.advance(2_000)  # the time of the transaction is over
             reading = run(member.stable, "orders")
             await asyncio.wait([reading], timeout=0.5)
