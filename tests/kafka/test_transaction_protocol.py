@@ -177,6 +177,11 @@ async def test_a_reset_counts_although_an_older_transaction_is_committed_behind_
     await (await ep.group(f"shop/{peer.group}")).reset("head")
     assert peer.end() == 0
     assert peer.stable(topic) == (0, 0)
+    assert peer.add_group() == 0
+    assert peer.commit_in(topic, {0: 2}) == [0]
+    assert peer.commit(topic, {0: 1}, note="reset") == [0]  # as the admin clients of Kafka do
+    assert peer.end() == 0
+    assert peer.committed(topic, [0]) == {(topic, 0): (1, "reset")}
 
 
 async def test_a_transaction_of_commits_alone_ends_with_its_time(peer: TransactionPeer, topic: str) -> None:

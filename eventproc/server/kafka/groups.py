@@ -46,6 +46,7 @@ from eventproc.store.groups import (
     delete_group,
     find_members,
     forget_progress,
+    forget_said,
     group_names,
     has_lapsed,
     hear_all,
@@ -357,6 +358,8 @@ class KafkaGroups:
 
     def _commit(self, tx: Tx, name: str, call: g.OffsetCommit, caller: Caller) -> list[g.PlaceAnswer]:
         answers, commits = self.read_commits(tx, name, call, caller)
+        if call.seat.generation in (None, -1):  # admin clients reset groups so
+            forget_said(tx, name, {each.key for each in commits})
         store_commits(tx, name, commits)
         return answers
 
