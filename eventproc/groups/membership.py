@@ -152,11 +152,6 @@ STATIC_MS_MIN: Final = 1_000
 """Shortest time that a static reader may be away. A process needs longer than that to start again."""
 
 
-def _check_static(instance: object, attribute: object, value: int | None) -> None:
-    if value is not None:
-        check_int("time away of a static reader", value, least=STATIC_MS_MIN, unit="ms")
-
-
 @attrs.frozen(kw_only=True)
 class MemberOptions:
     """Options of a reader's membership.
@@ -172,8 +167,12 @@ class MemberOptions:
     subscription: tuple[str, ...] | None = attrs.field(
         default=None, converter=attrs.converters.optional(check_subscription)
     )
-    static_ms: int | None = attrs.field(default=None, validator=_check_static)
+    static_ms: int | None = None
     assignor: Assignor | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.static_ms is not None:
+            check_int("time away of a static reader", self.static_ms, least=STATIC_MS_MIN, unit="ms")
 
 
 DEFAULT_MEMBER: Final = MemberOptions()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, get_args
 
 import anyio
 from typing_extensions import TypeVar
@@ -38,7 +38,7 @@ from eventproc.store.jobs import (
     list_jobs,
     watch_job,
 )
-from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.argument_checks import check_choice, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.group_errors import JobCancelled, JobFailed
 from eventproc.store.model.jobs import (
@@ -274,10 +274,8 @@ class Jobs(Generic[P, R]):
             NotFound: there is no job `after`.
             InvalidArgument: an argument is not valid.
         """
-        if state is not None and state not in ("waiting", "running", *ENDED):
-            raise invalid_argument(
-                "state", state, f"it must be waiting, running, {', '.join(ENDED[:-1])} or {ENDED[-1]}"
-            )
+        if state is not None:
+            check_choice("state", state, get_args(JobState))
         step = partial(
             list_jobs,
             group=self._group,

@@ -29,7 +29,13 @@ from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.signatures import EventArgument, check_on_commit
 from eventproc.processors.timers import OnTimer
 from eventproc.store.groups import LOCK_MS, ShareOptions
-from eventproc.store.model.argument_checks import check_function, check_instance, check_str, invalid_argument
+from eventproc.store.model.argument_checks import (
+    check_choice,
+    check_function,
+    check_instance,
+    check_str,
+    invalid_argument,
+)
 from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, P, codec_for, decode_of
 
@@ -231,7 +237,7 @@ def processor(
         batching=_batching(batch, linger_ms),
         retry=retry,
         timeout_ms=usual_timeout_ms if timeout_ms == "default" else timeout_ms,
-        on_failure=OnFailure.of(on_failure),
+        on_failure=check_choice("on_failure", on_failure, OnFailure),
         dead_letters=dead_letters,
         supervise=supervise,
         exactly_once=exactly_once,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import attrs
 
@@ -19,6 +19,7 @@ from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.timers import OnTimer
 from eventproc.store.groups import ShareOptions
 from eventproc.store.model.argument_checks import (
+    check_choice,
     check_function,
     check_instance,
     check_int,
@@ -92,13 +93,6 @@ class OnFailure(enum.StrEnum):
     """It is logged and counts as finished."""
     STOP = "stop"
     """The processor stops; another process, or the next run, handles the event again."""
-
-    @classmethod
-    def of(cls, choice: object) -> OnFailure:
-        """Return the member that a caller names. Raises InvalidArgument."""
-        if choice in ("dead_letter", "skip", "stop"):
-            return cls(choice)
-        raise invalid_argument("on_failure", choice, "it must be 'dead_letter', 'skip' or 'stop'")
 
 
 class Directive(enum.Enum):
@@ -284,10 +278,7 @@ class Options:
         check_int("round_events", self.round_events, least=1, most=BATCH_EVENTS_MAX)
         if self.timeout_ms is not None:
             check_int("timeout_ms", self.timeout_ms, least=1)
-        if self.on_truncated not in ("earliest", "latest", "error"):
-            raise invalid_argument(
-                "on_truncated", self.on_truncated, "it must be 'earliest', 'latest' or 'error'"
-            )
+        check_choice("on_truncated", self.on_truncated, get_args(TruncatedPolicy))
         assert not self.publishes or (self.on_truncated == "error" and not self.exactly_once), (
             f"{self.name}: only its handler finishes events"
         )

@@ -20,8 +20,8 @@ from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, Durability, verify_complete
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import is_url, open_file_store
-from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.errors import InvalidArgument, StoreMissing
+from eventproc.store.model.argument_checks import check_choice, check_instance, invalid_argument
+from eventproc.store.model.errors import StoreMissing
 from eventproc.store.openable import Opening
 from eventproc.store.postgres.address import ServerAddress
 from eventproc.store.segments.chunks_link import (
@@ -88,7 +88,7 @@ def open(
     address = store_address(path, schema=schema)
     if chunks is not None and not isinstance(cast("object", chunks), (str, PathLike)):
         raise invalid_argument("folder of chunk files", chunks, A_PATH)
-    chosen = None if durability is None else _durability(durability)
+    chosen = None if durability is None else check_choice("durability", durability, Durability)
     if isinstance(address, ServerAddress):
         opened, owner = f"the store {address.name!r}", address.name
         start_at = partial(start_store, address, migrations=SYSTEM_MIGRATIONS)
@@ -233,11 +233,3 @@ def _verify_given(clock: object, faults: object) -> None:
             "clock", clock, "it must be an eventproc.base.clock.Clock, or None for the machine's"
         )
     check_instance(Faults, "faults", faults, "it must be an eventproc.store.faults.Faults")
-
-
-def _durability(text: Durability | str) -> Durability:
-    try:
-        return Durability(text)
-    except ValueError:
-        known = " or ".join(repr(each.value) for each in Durability)
-        raise InvalidArgument(what="durability", value=str(text), reason=f"it must be {known}") from None

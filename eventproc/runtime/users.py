@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import attrs
@@ -15,7 +15,13 @@ from eventproc.store.access import users
 from eventproc.store.access.permissions import Grant, Permission
 from eventproc.store.access.scram import ScramVerifier, new_verifiers
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
+from eventproc.store.model.argument_checks import (
+    check_choice,
+    check_instance,
+    check_int,
+    check_str,
+    invalid_argument,
+)
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -181,7 +187,7 @@ class Users:
             NotFound: there is no such user.
             InvalidArgument: the permission or the pattern is not valid, or the user has 1,000 grants.
         """
-        given = Grant(check_str("pattern", pattern), _permission(permission))
+        given = Grant(check_str("pattern", pattern), check_choice("permission", permission, Permission))
 
         def give(tx: Tx) -> users.User:
             users.grant(tx, name, given)
@@ -282,11 +288,3 @@ def _info(user: users.User) -> UserInfo:
             ]
         ),
     )
-
-
-def _permission(given: Any) -> Permission:
-    try:
-        return Permission(given)
-    except ValueError:
-        reason = f"it must be {Permission.READ} or {Permission.READ_UPDATE}"
-        raise invalid_argument("permission", given, reason) from None

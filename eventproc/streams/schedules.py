@@ -10,7 +10,7 @@ from typing import Any
 
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
-from eventproc.store.model.argument_checks import check_int, check_str
+from eventproc.store.model.argument_checks import check_choice, check_int, check_str
 from eventproc.store.model.list_pages import ListPage, NameFilter
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.schedules import MissedTicks, check_timetable, ticks_after
@@ -201,5 +201,5 @@ def as_schedule(
         payload=data,
         key=text,
         headers=dict(checked or {}),
-        missed=MissedTicks.of(missed),
+        missed=check_choice("missed", missed, MissedTicks),
     )

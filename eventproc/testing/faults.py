@@ -29,7 +29,7 @@ from eventproc.store.faults import (
     point_of,
 )
 from eventproc.store.inspection.database_file import PAGES_MAX, limit_pages
-from eventproc.store.model.argument_checks import check_int, invalid_argument
+from eventproc.store.model.argument_checks import check_choice, check_int, invalid_argument
 from eventproc.store.model.errors import EventprocError
 
 Action: TypeAlias = Literal["die", "fail", "delay", "full", "busy"]
@@ -80,8 +80,7 @@ class Fault:
 
     def __attrs_post_init__(self) -> None:
         check_point(self.point)
-        if self.action not in ACTIONS:
-            raise invalid_argument("action", self.action, f"it must be one of {', '.join(ACTIONS)}")
+        check_choice("action", self.action, ACTIONS)
         check_int("nth", self.nth, least=1)
         check_int("times", self.times, least=1)
         check_int("ms", self.ms, least=0)
@@ -219,8 +218,7 @@ class SignalAt(Faults):
 
     def __init__(self, point: str, nth: int = 1, *, signal: SignalName = "kill", armed: bool = True) -> None:
         check_point(point)
-        if signal not in _SIGNALS:
-            raise invalid_argument("signal", signal, 'it must be "kill" or "stop"')
+        check_choice("signal", signal, _SIGNALS)
         check_int("nth", nth, least=1)
         self._point, self._left = point, nth
         self._signal = _SIGNALS[signal]

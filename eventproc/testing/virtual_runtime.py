@@ -13,7 +13,7 @@ from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc, open_memory
 from eventproc.store.delayed_events import first_once_due_ms
 from eventproc.store.faults import NO_FAULTS, Faults
-from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.argument_checks import check_choice
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import Event
 from eventproc.testing.clock import VirtualClock
@@ -168,8 +168,7 @@ class VirtualRuntime:
     """
 
     def __init__(self, *, seed: int = 0, backend: Backend = "asyncio") -> None:
-        if backend not in BACKENDS:
-            raise invalid_argument("backend", backend, 'it must be "asyncio" or "trio"')
+        check_choice("backend", backend, BACKENDS)
         self.seed = seed
         self.backend = backend
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
 from eventproc.store.database import Tx, Watch
-from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.argument_checks import check_choice, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import DELIVERIES_MAX, LOCK_MS
@@ -59,35 +59,6 @@ LOCK_MS_MIN: Final = 100
 """Shortest lock. With a shorter one a busy machine would be enough to lose it before the handler begins."""
 
 
-def _patience(instance: object, attribute: object, value: int | None) -> None:
-    if value is not None:
-        check_int("patience", value, least=PATIENCE_MS_MIN, unit="ms")
-
-
-def _pause(instance: object, attribute: object, value: int | None) -> None:
-    if value is not None:
-        check_int("pause between checkpoints", value, least=CHECKPOINT_MS_MIN, unit="ms")
-
-
-def _policy(instance: object, attribute: object, value: object) -> None:
-    if value not in ("earliest", "latest", "error"):
-        raise invalid_argument("on_truncated", value, "it must be 'earliest', 'latest' or 'error'")
-
-
-def _deleted(instance: object, attribute: object, value: object) -> None:
-    if value not in ("error", "drop"):
-        raise invalid_argument("on_deleted", value, "it must be 'error' or 'drop'")
-
-
-def _retains(instance: object, attribute: object, value: object) -> None:
-    if value not in ("progress", "manual", None):
-        raise invalid_argument("retains", value, "it must be 'progress', 'manual' or None")
-
-
-def _assignor(instance: object, attribute: object, value: str) -> None:
-    check_assignor(value)
-
-
 def check_assignor(name: str) -> str:
     """Return `name` if an assignor may have it. Raises InvalidArgument."""
     if not check_str("assignor", name).isidentifier() or len(name) > ASSIGNOR_CHARS_MAX:
@@ -112,20 +83,22 @@ class GroupOptions:
     Raises InvalidArgument.
     """
 
-    patience_ms: int | None = attrs.field(default=None, validator=_patience)
-    checkpoint_ms: int | None = attrs.field(default=None, validator=_pause)
-    on_truncated: TruncatedPolicy = attrs.field(default="earliest", validator=_policy)
-    on_deleted: DeletedPolicy = attrs.field(default="error", validator=_deleted)
-    assignor: str = attrs.field(default=EQUAL, validator=_assignor)
-    retains: RetainedPart | None = attrs.field(default="progress", validator=_retains)
+    patience_ms: int | None = None
+    checkpoint_ms: int | None = None
+    on_truncated: TruncatedPolicy = "earliest"
+    on_deleted: DeletedPolicy = "error"
+    assignor: str = EQUAL
+    retains: RetainedPart | None = "progress"
 
-
-def _lock(instance: object, attribute: object, value: int) -> None:
-    check_int("lock", value, least=LOCK_MS_MIN, unit="ms")
-
-
-def _deliveries(instance: object, attribute: object, value: int) -> None:
-    check_int("deliveries_max", value, least=1)
+    def __attrs_post_init__(self) -> None:
+        if self.patience_ms is not None:
+            check_int("patience", self.patience_ms, least=PATIENCE_MS_MIN, unit="ms")
+        if self.checkpoint_ms is not None:
+            check_int("pause between checkpoints", self.checkpoint_ms, least=CHECKPOINT_MS_MIN, unit="ms")
+        check_choice("on_truncated", self.on_truncated, get_args(TruncatedPolicy))
+        check_choice("on_deleted", self.on_deleted, get_args(DeletedPolicy))
+        check_assignor(self.assignor)
+        check_choice("retains", self.retains, (*get_args(RetainedPart), None))
 
 
 @attrs.frozen(kw_only=True)
@@ -137,8 +110,12 @@ class ShareOptions:
     Raises InvalidArgument.
     """
 
-    lock_ms: int = attrs.field(default=LOCK_MS, validator=_lock)
-    deliveries_max: int = attrs.field(default=DELIVERIES_MAX, validator=_deliveries)
+    lock_ms: int = LOCK_MS
+    deliveries_max: int = DELIVERIES_MAX
+
+    def __attrs_post_init__(self) -> None:
+        check_int("lock", self.lock_ms, least=LOCK_MS_MIN, unit="ms")
+        check_int("deliveries_max", self.deliveries_max, least=1)
 
 
 @attrs.frozen

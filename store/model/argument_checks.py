@@ -74,6 +74,16 @@ def check_int(what: str, value: object, *, least: int = -INT_MAX, most: int = IN
     raise invalid_argument(what, shown, reason)
 
 
+def check_choice(what: str, value: object, known: Iterable[T]) -> T:
+    """Return the known value that `value` equals, such as a member of a StrEnum. Raises InvalidArgument."""
+    choices = tuple(known)
+    for each in choices:
+        if each == value:
+            return each
+    *most, last = [f"'{each}'" if isinstance(each, str) else repr(each) for each in choices]
+    raise invalid_argument(what, value, f"it must be {', '.join(most)} or {last}")
+
+
 def check_iterable(what: str, value: object, reason: str) -> Iterable[Any]:
     """Return `value` if it is iterable and neither str nor bytes. Raises InvalidArgument with `reason`."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):

@@ -28,13 +28,6 @@ class MissedTicks(enum.StrEnum):
     ALL = "all"
     """Each of them happens, in order."""
 
-    @classmethod
-    def of(cls, value: str) -> MissedTicks:
-        """Return the rule of this name. Raises InvalidArgument."""
-        if value not in list(cls):
-            raise invalid_argument("missed", value, f"it must be one of {', '.join(cls)}")
-        return cls(value)
-
 
 def check_timetable(cron: str, tz: str, now_ms: int) -> None:
     """Raise InvalidArgument for what is no expression or zone, and for an expression without a tick from now on."""
