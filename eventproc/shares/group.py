@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Generic, overload
+from typing import Any, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from eventproc.groups import (
-    GroupInfo,
-    GroupStart,
-    ShareGroupDescription,
-    ShareUpdate,
-    describe_share_group,
-    group_info,
-)
+from eventproc.groups import GroupStart, ShareGroupDescription, ShareUpdate, describe_share_group
+from eventproc.groups.handle import GroupHandle
 from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.shares.changes import (
     ShareResetPreview,
@@ -24,30 +18,23 @@ from eventproc.shares.changes import (
     update_share_group,
 )
 from eventproc.shares.consumer import ShareConsumer
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import ShareOptions, delete_group, get_group
 from eventproc.store.model.argument_checks import check_str
-from eventproc.store.segments import Event
-from eventproc.streams.codec import Codec, PayloadCodec, chosen_codec, decode_of
+from eventproc.streams.codec import Codec, chosen_codec, decode_of
 
 P = TypeVar("P")
 T = TypeVar("T", default=bytes)
 
 
-class ShareGroup(Generic[T]):
+class ShareGroup(GroupHandle[T]):
     """A group of consumers that share events one by one; made by `create_share_group` and `share_group`.
 
     T is the type of its payloads, bytes by default: its consumers take it from here.
     """
 
-    def __init__(self, db: Database, name: str, codec: PayloadCodec[T]) -> None:
-        self._db = db
-        self.name = name
-        self._codec = codec
-
-    def __repr__(self) -> str:
-        return f"ShareGroup({self.name!r})"
+    _is_share = True
 
     @property
     def dead_letters(self) -> DeadLetters[T]:
@@ -99,33 +86,6 @@ class ShareGroup(Generic[T]):
             A few look-ups for each open segment.
         """
         return await self._db.read(partial(describe_share_group, name=self.name, peers=self._db.peers))
-
-    async def info(self) -> GroupInfo:
-        """Return the group's streams, options and generation.
-
-        Raises:
-            NotFound: no such share group.
-        """
-        return group_info(await self._db.read(partial(get_group, name=self.name, share=True)))
-
-    async def wait_for(self, event: Event[Any], *, timeout_ms: int | None = None) -> None:
-        """Return when the group has finished an event: it was accepted, became a dead letter, or was truncated.
-
-        Args:
-            event: as a writer, or a reader, returned it.
-            timeout_ms: how long to wait, in ms. None (default): without limit.
-
-        Raises:
-            NotFound: no such share group, or the stream was deleted.
-            TimeoutError: the time is over.
-            InvalidArgument: the group does not consume the stream of the event, or it is no event.
-
-        Cost:
-            A few look-ups, again whenever the group finished events.
-        """
-        from eventproc.groups.finished import as_written, wait_finished  # few programs need it
-
-        await wait_finished(self._db, [self.name], as_written(event), timeout_ms)
 
     async def reset(
         self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False

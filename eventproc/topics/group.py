@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, overload
+from typing import Any, overload
 
 import anyio
 from typing_extensions import TypeVar, Unpack
@@ -13,18 +13,17 @@ from eventproc.base.clock import new_id
 from eventproc.groups import (
     GroupCheckpoint,
     GroupDescription,
-    GroupInfo,
     GroupReader,
     GroupResetEnd,
     GroupStart,
     MemberOptions,
     ResetPreview,
     describe_group,
-    group_info,
 )
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import GroupUpdate, update_options, verify_movable
 from eventproc.groups.cuts import group_cuts
+from eventproc.groups.handle import GroupHandle
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
     GroupPartitionReset,
@@ -39,7 +38,7 @@ from eventproc.groups.operations import (
     start_checkpoint,
     verify_empty,
 )
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import (
     GroupOptions,
@@ -52,8 +51,7 @@ from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import Event
-from eventproc.streams.codec import Codec, PayloadCodec, chosen_codec, decode_of
+from eventproc.streams.codec import Codec, chosen_codec, decode_of
 from eventproc.streams.queries import Moment
 from eventproc.topics.consumer import Consumer, PartitionRef, as_numbers, as_partitions
 from eventproc.topics.group_partitions import GroupPartition, group_partitions
@@ -66,20 +64,14 @@ CHECKPOINT_WAIT_MS = 30_000
 """How long `checkpoint` waits by default. A reader answers when it asks for its next event."""
 
 
-class Group(Generic[T]):
+class Group(GroupHandle[T]):
     """Readers or consumers, in any number of processes, that share streams: each segment is one's at a time.
 
     Made by `Eventproc.create_group` and `Eventproc.group`. Consumers read topics, and are readers that commit and seek
     by event numbers. T is the type of its payloads, bytes by default: its readers and consumers take it from here.
     """
 
-    def __init__(self, db: Database, name: str, codec: PayloadCodec[T]) -> None:
-        self._db = db
-        self.name = name
-        self._codec = codec
-
-    def __repr__(self) -> str:
-        return f"Group({self.name!r})"
+    _is_share = False
 
     @overload
     def reader(self, reader: str) -> GroupReader[T]: ...
@@ -198,37 +190,6 @@ class Group(Generic[T]):
             A few look-ups for each segment of its streams.
         """
         return await self._db.read(partial(describe_group, name=self.name, peers=self._db.peers))
-
-    async def info(self) -> GroupInfo:
-        """Return the group's streams, options and generation.
-
-        Raises:
-            NotFound: no such group.
-        """
-        return group_info(await self._db.read(partial(get_group, name=self.name)))
-
-    async def wait_for(self, event: Event[P], *, timeout_ms: int | None = None) -> None:
-        """Return when the group has finished an event, durably: so a program reads what it has just written.
-
-        An event that was truncated counts as finished. Progress of readers and processors becomes durable within a
-        second.
-
-        Args:
-            event: as a writer, or a reader, returned it.
-            timeout_ms: how long to wait, in ms. None (default): without limit.
-
-        Raises:
-            NotFound: no such group, or the stream was deleted.
-            GroupStreamReplaced: the group reads a deleted stream of this name, and does not drop it.
-            TimeoutError: the time is over.
-            InvalidArgument: the group does not read the stream of the event, or it is no event.
-
-        Cost:
-            A few look-ups, again whenever the group made progress durable.
-        """
-        from eventproc.groups.finished import as_written, wait_finished  # few programs need it
-
-        await wait_finished(self._db, [self.name], as_written(event), timeout_ms)
 
     async def cuts(self) -> dict[str, StreamCut]:
         """Return the durable position of the group in each of its streams.
