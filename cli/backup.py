@@ -20,7 +20,6 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, iso_time, show_done, show_one
 from eventproc.cli.output.terminal import Advance, progress
 from eventproc.cli.output.units import size_text
-from eventproc.cli.task import submit_in_background
 
 if TYPE_CHECKING:
     from eventproc import BackupTask
@@ -47,6 +46,7 @@ def backup(settings: Settings, dest: str, dry_run: bool, background: bool, outpu
         eventproc -C data backup /mnt/backups/monday --dry-run
     """
     from eventproc.cli import session
+    from eventproc.cli.submit import submit_in_background
 
     if background and not dry_run:
 

@@ -11,7 +11,6 @@ from eventproc.cli.options import Command, Settings, background_option, output_o
 from eventproc.cli.output.tables import described, show_done
 from eventproc.cli.output.terminal import progress
 from eventproc.cli.output.units import size_text
-from eventproc.cli.task import submit_in_background
 
 if TYPE_CHECKING:
     from eventproc.describe import CompactResult
@@ -39,6 +38,7 @@ def compact(settings: Settings, background: bool, output: str) -> None:
         eventproc -C data compact --background
     """
     from eventproc.cli import session
+    from eventproc.cli.submit import submit_in_background
 
     if background:
         submit_in_background(settings, eventproc.CompactTask(), output)

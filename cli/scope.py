@@ -95,8 +95,7 @@ def delete(
     from eventproc.cli import session
     from eventproc.cli.destruction import Consent, is_confirmed, submit_destruction
     from eventproc.cli.output.tables import show_done
-    from eventproc.cli.submit import WaitOptions
-    from eventproc.cli.task import submit_in_background
+    from eventproc.cli.submit import WaitOptions, submit_in_background
     from eventproc.errors import ScopeNotEmpty
 
     async def losses(ep: Eventproc) -> Row:

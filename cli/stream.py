@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import eventproc
-from eventproc.base.counts import counted
 from eventproc.cli.completion import SEGMENT
-from eventproc.cli.options import (
-    DurationParam,
-    Settings,
-    background_option,
-    limit_option,
-    note,
-    output_option,
-    page_options,
-    pass_settings,
-    stream_argument,
-)
-from eventproc.cli.output.tables import Row, described, rows_of, show_one, show_rows
+from eventproc.cli.options import DurationParam, Settings, limit_option, note, page_options, stream_argument
+from eventproc.cli.output.tables import Row, rows_of, show_rows
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import ScalingChoice, scaling_options
 from eventproc.cli.verbs import Noun, find
@@ -381,7 +370,7 @@ def truncate(name: str, cut: str) -> Operation:
     return eventproc.TruncateTo(name, eventproc.PRESENT, cut)
 
 
-@stream.command()
+@stream.works("moved {events} of {name}")
 @stream_argument
 @click.option(
     "--older-than",
@@ -392,34 +381,17 @@ def truncate(name: str, cut: str) -> Operation:
     metavar="DAYS",
     help="Offload only events that were written longer ago.",
 )
-@background_option
-@output_option()
-@pass_settings
-def offload(settings: Settings, name: str, days: float, background: bool, output: str) -> None:
+async def offload(ep: Eventproc, name: str, days: float, background: bool) -> OffloadTask | OffloadResult:
     """Move old events of a stream from the database into files. They are read as before.
 
     Examples:
         eventproc stream offload shop/orders --older-than 7
         eventproc stream offload shop/orders --background
     """
-    from eventproc.cli import session
-    from eventproc.cli.task import submit_in_background
-
-    age_ms = round(days * DAY_MS)
+    found, age_ms = await ep.stream(name), round(days * DAY_MS)
     if background:
-
-        async def make(ep: Eventproc) -> OffloadTask:
-            return eventproc.OffloadTask((await ep.stream(name)).name, age_ms)
-
-        submit_in_background(settings, make, output)
-        return
-
-    async def work(ep: Eventproc) -> OffloadResult:
-        return await (await ep.stream(name)).offload(older_than_ms=age_ms)
-
-    done = session.run(settings, work)
-    note(settings, f"moved {counted(done.events, 'event')} of {name}")
-    show_one(described(done), output)
+        return eventproc.OffloadTask(found.name, age_ms)
+    return await found.offload(older_than_ms=age_ms)
 
 
 @stream.submits("sealed {name}", consent="Seal stream {name} for ever")

@@ -1,4 +1,4 @@
-"""Submit a request to change a stream or a scope, and wait for its outcome or print its id."""
+"""Submit a request to change a stream or a scope, and wait for its outcome or print its id; or submit a task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from eventproc import Operation
 from eventproc.cli import session
 from eventproc.cli.options import Settings, note
 from eventproc.cli.output.tables import Row, show_done, show_pending
-from eventproc.describe import Request, RequestPreview, RequestStatus
+from eventproc.cluster import AnyTask
+from eventproc.describe import Request, RequestPreview, RequestStatus, TaskInfo
 from eventproc.runtime import Eventproc
 from eventproc.streams.request_calls import submit_request
 
@@ -93,3 +94,17 @@ async def wait_for_outcome(settings: Settings, ep: Eventproc, request: Request, 
     if request.error is not None:
         raise request.error
     return request
+
+
+def submit_in_background(
+    settings: Settings, task: AnyTask | Callable[[Eventproc], Awaitable[AnyTask]], output: str
+) -> None:
+    """Submit a task and print its id, without waiting for it. task: or a function that checks, and returns it."""
+
+    async def act(ep: Eventproc) -> TaskInfo:
+        return await ep.tasks.submit(await task(ep) if callable(task) else task)
+
+    made = session.run(settings, act)
+    row: Row = {"done": "submit", "target": made.resource, "task_id": made.id}
+    text = f"submitted task {made.id}: `eventproc task wait {made.id}` waits for its end"
+    show_done(settings, row, output, text)

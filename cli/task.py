@@ -1,8 +1,8 @@
-"""`eventproc task`: list, describe, wait for and cancel tasks; and how other commands submit one (`--background`)."""
+"""`eventproc task`: list, describe, wait for and cancel tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +12,6 @@ from eventproc.cli.options import Settings, limit_option, output_option, pass_se
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
-    from eventproc.cluster import AnyTask
     from eventproc.describe import TaskInfo
     from eventproc.runtime import Eventproc
 
@@ -86,20 +85,3 @@ def wait(settings: Settings, task_id: str, timeout: float, output: str) -> int:
     ended = session.run(settings, act, host=True)
     show_one(described(ended), output)
     return OK if ended.status.value == "done" else FAILED
-
-
-def submit_in_background(
-    settings: Settings, task: AnyTask | Callable[[Eventproc], Awaitable[AnyTask]], output: str
-) -> None:
-    """Submit a task and print its id, without waiting for it. task: or a function that checks, and returns it."""
-    from eventproc.cli import session
-    from eventproc.cli.output.tables import show_done
-
-    async def act(ep: Eventproc) -> TaskInfo:
-        return await ep.tasks.submit(await task(ep) if callable(task) else task)
-
-    made = session.run(settings, act)
-    row = {"done": "submit", "target": made.resource, "task_id": made.id}
-    show_done(
-        settings, row, output, f"submitted task {made.id}: `eventproc task wait {made.id}` waits for its end"
-    )

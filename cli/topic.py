@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import eventproc
-from eventproc.base.counts import counted
 from eventproc.cli.options import (
     Settings,
-    background_option,
     if_version_option,
-    note,
     output_option,
     page_options,
     pass_settings,
@@ -22,7 +19,7 @@ from eventproc.cli.options import (
     topic_argument,
     waiting_options,
 )
-from eventproc.cli.output.tables import Row, described, show_one
+from eventproc.cli.output.tables import Row
 from eventproc.cli.retention import (
     CompactionChoice,
     RetentionChoice,
@@ -273,12 +270,9 @@ def truncate(
     return eventproc.TruncatePartitions(name, eventproc.PRESENT, partition, time_ms, number, cut=cut)
 
 
-@topic.command()
+@topic.works("removed {events} of {name}")
 @topic_argument
-@background_option
-@output_option()
-@pass_settings
-def compact(settings: Settings, name: str, background: bool, output: str) -> None:
+async def compact(ep: Eventproc, name: str, background: bool) -> CompactTopicTask | CompactionResult:
     """Remove the events of a topic that have a newer one of their key, now. Its policy does so in the background.
 
     Numbers and offsets of the other events stay as they are.
@@ -287,23 +281,8 @@ def compact(settings: Settings, name: str, background: bool, output: str) -> Non
         eventproc topic compact shop/prices
         eventproc topic compact shop/prices --background
     """
-    from eventproc.cli import session
-    from eventproc.cli.task import submit_in_background
-
-    if background:
-
-        async def make(ep: Eventproc) -> CompactTopicTask:
-            return eventproc.CompactTopicTask((await ep.topic(name)).name)
-
-        submit_in_background(settings, make, output)
-        return
-
-    async def work(ep: Eventproc) -> CompactionResult:
-        return await (await ep.topic(name)).compact()
-
-    done = session.run(settings, work)
-    note(settings, f"removed {counted(done.events, 'event')} of {name}")
-    show_one(described(done), output)
+    found = await ep.topic(name)
+    return eventproc.CompactTopicTask(found.name) if background else await found.compact()
 
 
 async def _losses(ep: Eventproc, name: str, **_: object) -> Row:

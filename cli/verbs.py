@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from eventproc.base.counts import counted
 from eventproc.cli.options import (
     TABLE,
     CommandGroup,
     Settings,
+    background_option,
     destructive,
     dry_run_option,
     if_version_option,
@@ -170,6 +172,31 @@ class Noun(CommandGroup):
             consents = [destructive] if consent else []
             versions = [if_version_option] if versioned else []
             return self._added(make, submit, *consents, *versions, request_id_option, waiting_options)
+
+        return decorate
+
+    def works(self, done: str) -> Callable[[Function], click.Command]:
+        """Let the function do long work, and print what it returns; or with --background submit it as a task.
+
+        Its argument `background` says which: then it returns the task.
+        done: for people; a format of the arguments and options, and of `events`, which the result counts.
+        """
+
+        def decorate(act: Function) -> click.Command:
+            def work(output: str, background: bool, **given: Any) -> None:
+                from eventproc.cli import session
+                from eventproc.cli.output.tables import described, show_one
+                from eventproc.cli.submit import submit_in_background
+
+                settings, begin = _settings(), partial(act, **given, background=background)
+                if background:
+                    submit_in_background(settings, begin, output)
+                else:
+                    result = session.run(settings, begin)
+                    note(settings, done.format(**given, events=counted(result.events, "event")))
+                    show_one(described(result), output)
+
+            return self._added(act, work, background_option)
 
         return decorate
 

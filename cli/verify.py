@@ -18,7 +18,6 @@ from eventproc.cli.options import (
     pass_settings,
 )
 from eventproc.cli.output.tables import show_one
-from eventproc.cli.task import submit_in_background
 
 
 @click.command(cls=Command)
@@ -43,6 +42,7 @@ def verify(settings: Settings, argument: str | None, background: bool, output: s
         eventproc verify /mnt/backups/monday --output json
     """
     from eventproc.cli import session
+    from eventproc.cli.submit import submit_in_background
     from eventproc.cluster.integrity_checks import IntegrityReport, is_backup, verify_backup, verify_directory
     from eventproc.errors import Corrupt
 
