@@ -143,10 +143,7 @@ def check_on_end(what: str, function: object, target: object, name: str, kind: t
         raise invalid_argument(what, function, f"it must be a function of {gets}")
     if is_async(function) and not is_async(target):
         raise invalid_argument(what, name, "it must be plain, as the handler is: both run on threads")
-    try:
-        needed = positional_parameters(function)
-    except ValueError:
-        needed = []
+    needed = positional_parameters(function)
     if needed is not None and len(needed) != 2:
         raise invalid_argument(what, name, f"it must take {gets}")
 

@@ -169,10 +169,7 @@ def check_on_timer(function: object, target: object, name: str) -> None:
     """
     if not callable(function):
         raise invalid_argument("on_timer", function, "it must be a function")
-    try:
-        needed = positional_parameters(function)
-    except ValueError:
-        needed = []
+    needed = positional_parameters(function)
     if needed is not None and len(needed) != 3:
         reason = "it must take a Timer, the state of its key, and a Context"
         raise InvalidArgument(what="on_timer", value=name, reason=reason)
@@ -233,11 +230,7 @@ def _needed_parameters(
 
     subject: what the first one gets, for the error. Raises InvalidArgument for others.
     """
-    try:
-        needed = positional_parameters(call, bound=bound)
-    except ValueError:
-        needed = []
-    if needed is None:
+    if (needed := positional_parameters(call, bound=bound)) is None:
         return ()
     if len(needed) - takes_state not in (1, 2):
         given = "an event, the state of its key" if takes_state else subject

@@ -166,11 +166,7 @@ def join_processor(
 def _check_is_left(function: IsLeft[Any], name: str, gets: EventArgument) -> None:
     """Raise InvalidArgument unless a plain function takes one event. name: its processor's."""
     check_function("is_left", function)
-    try:
-        needed = positional_parameters(function)
-    except ValueError:
-        needed = []
-    if needed is None:
+    if (needed := positional_parameters(function)) is None:
         return
     if len(needed) != 1:
         raise invalid_argument("is_left", name, "it must take an event")

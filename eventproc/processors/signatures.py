@@ -6,7 +6,6 @@ accepted, and so is one whose annotations name what its module does not have the
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,7 +47,7 @@ def positional_parameters(
     """Return the parameters of a call that have to be given, None if it has no signature, as some built-ins.
 
     bound: False for a function of a class, whose first parameter is the object.
-    Raises ValueError if one of them can be given by its name only.
+    A call with one that can be given by its name only has none here: nothing can call it by position.
     """
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
@@ -57,7 +56,7 @@ def positional_parameters(
         return None
     needed = [each for each in parameters if each.default is each.empty]
     if any(each.kind is each.KEYWORD_ONLY for each in needed):
-        raise ValueError("it has a parameter that must be given by name")
+        return []
     found = [each for each in needed if each.kind in kinds]
     return found if bound else found[1:]
 
@@ -108,16 +107,12 @@ def check_on_commit(
     name: str, function: Callable[..., object], payload: object | None, *, what: str = "on_commit"
 ) -> None:
     """Raise InvalidArgument unless a function takes a transaction and the events. name: its processor's."""
-    with contextlib.suppress(ValueError):
-        parameters = positional_parameters(function)
-        if parameters is None:
-            return
-        if len(parameters) == 2:
-            gets = EventArgument(payload, is_list=True)
-            check_event_annotation(what, name, function, parameters[1], gets)
-            return
-    reason = "it must take a transaction and the list of events that were handled"
-    raise InvalidArgument(what=what, value=name, reason=reason)
+    if (parameters := positional_parameters(function)) is None:
+        return
+    if len(parameters) != 2:
+        reason = "it must take a transaction and the list of events that were handled"
+        raise InvalidArgument(what=what, value=name, reason=reason)
+    check_event_annotation(what, name, function, parameters[1], EventArgument(payload, is_list=True))
 
 
 def _resolved(call: Callable[..., object], parameter: inspect.Parameter) -> object:
