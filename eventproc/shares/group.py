@@ -9,7 +9,7 @@ from typing import Any, overload
 from typing_extensions import TypeVar, Unpack
 
 from eventproc.groups import GroupStart, ShareGroupDescription, ShareUpdate, describe_share_group
-from eventproc.groups.handle import GroupHandle
+from eventproc.groups.named_group import NamedGroup
 from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.shares.changes import (
     ShareResetPreview,
@@ -28,7 +28,7 @@ P = TypeVar("P")
 T = TypeVar("T", default=bytes)
 
 
-class ShareGroup(GroupHandle[T]):
+class ShareGroup(NamedGroup[T]):
     """A group of consumers that share events one by one; made by `create_share_group` and `share_group`.
 
     T is the type of its payloads, bytes by default: its consumers take it from here.

@@ -23,8 +23,8 @@ from eventproc.groups import (
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import GroupUpdate, update_options, verify_movable
 from eventproc.groups.cuts import group_cuts
-from eventproc.groups.handle import GroupHandle
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
+from eventproc.groups.named_group import NamedGroup
 from eventproc.groups.operations import (
     GroupPartitionReset,
     PartitionTarget,
@@ -64,7 +64,7 @@ CHECKPOINT_WAIT_MS = 30_000
 """How long `checkpoint` waits by default. A reader answers when it asks for its next event."""
 
 
-class Group(GroupHandle[T]):
+class Group(NamedGroup[T]):
     """Readers or consumers, in any number of processes, that share streams: each segment is one's at a time.
 
     Made by `Eventproc.create_group` and `Eventproc.group`. Consumers read topics, and are readers that commit and seek

@@ -16,7 +16,7 @@ from eventproc.streams.codec import PayloadCodec
 T = TypeVar("T", default=bytes)
 
 
-class GroupHandle(Generic[T]):
+class NamedGroup(Generic[T]):
     """A group by its name. T is the type of its payloads, which its readers and consumers take from here."""
 
     _is_share: ClassVar[bool]
