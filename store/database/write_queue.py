@@ -202,8 +202,8 @@ class WriteQueue(ABC):
                 _resolve(job)
         self._notice_wait()
         deadlines = [job.deadline for job in list(self._queue) if isinstance(job, AwaitedJob)]
-        if deadlines:
-            self._watch(min(min(deadlines), now + self._look_s))
+        if self._callers_count:  # a job that runs waits in the queue again if its connection is lost
+            self._watch(min([*deadlines, now + self._look_s]))
 
     def _drain(self) -> None:
         while True:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import anyio
 import psycopg
 import pytest
 
 import eventproc
 from eventproc import errors
+from eventproc.store.database import Tx
 from eventproc.testing import check
+from tests.database.support import open_world
 from tests.postgres.support import read_all, run_hook
 from tests.support.postgres import Server, running_server
 
@@ -71,6 +76,34 @@ async def test_cancelled_statements_of_the_library_run_again(url: str, server: S
                 holder.rollback()
         assert await read_all(stream) == [b"1"]
         await check(ep.db)
+
+
+async def test_write_whose_connection_broke_while_it_ran_fails_at_its_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("eventproc.store.postgres.writer.WARN_MS", 10)
+    began, is_broken = threading.Event(), threading.Event()
+
+    def look(tx: Tx) -> None:
+        began.set()
+        assert is_broken.wait(60)
+        tx.execute("SELECT 1")
+
+    with running_server() as server:
+
+        async def crash() -> None:
+            await anyio.to_thread.run_sync(began.wait)
+            await anyio.sleep(0.1)  # meanwhile the queue looks at the deadlines of what waits in it
+            await anyio.to_thread.run_sync(server.kill)
+            is_broken.set()
+
+        async with open_world("server", tmp_path, server=server) as world, anyio.create_task_group() as tasks:
+            tasks.start_soon(crash)
+            try:
+                with anyio.fail_after(30), pytest.raises(errors.Unreachable):
+                    await world.db.write(look, timeout_ms=2_000)
+            finally:
+                await anyio.to_thread.run_sync(server.start)
 
 
 async def test_commit_whose_answer_was_lost_counts_when_a_standby_has_it() -> None:
