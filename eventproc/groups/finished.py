@@ -11,14 +11,14 @@ import anyio
 from eventproc.groups.changes import verify_streams
 from eventproc.groups.describe import UnfinishedSegment, describe_group, describe_share_group
 from eventproc.store.catalog import get_stream
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.groups import (
     GROUP,
     SHARE,
     find_progress,
     has_finished_share,
+    progress_channel,
     watch_group,
-    watch_progress,
     watch_share,
 )
 from eventproc.store.model.argument_checks import check_instance, check_int, invalid_argument
@@ -74,9 +74,10 @@ async def wait_finished(
             look = partial(has_finished, group=group, event=event)
             if await db.read(look):
                 continue
-            stream_id = await db.read(lambda tx: get_stream(tx, event.stream).value.stream_id)
-            head = watch_head(stream_id, event.segment)
-            watched = [watch_group(group), watch_share(group), watch_progress(group), head]
+            key = await db.read(lambda tx: get_stream(tx, event.stream).value.stream_id), event.segment
+            # Of its segment all progress: that of another process behind an unfinished event moves no prefix.
+            progress = Watch(progress_channel(group), partial(find_progress, group=group, key=key))
+            watched = [watch_group(group), watch_share(group), progress, watch_head(*key)]
             with db.subscribe(watched) as changes:
                 while not await db.read(look):
                     await changes.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,7 +12,9 @@ import pytest
 import eventproc
 from eventproc import App, Event, Eventproc, GroupReader
 from eventproc.errors import GroupStreamReplaced, InvalidArgument, NotFound, ProcessorFailed
+from eventproc.testing import SimulatedWorld
 from tests.support.memory import ep as ep  # a fixture
+from tests.support.simulated_world import in_simulated_world
 
 
 async def read_until(reader: GroupReader[bytes], payload: bytes) -> None:
@@ -166,3 +169,25 @@ async def test_the_wait_ends_with_the_failure_of_a_processor(ep: Eventproc) -> N
         with pytest.raises(ProcessorFailed):
             async with ep.run(app) as running:
                 await running.wait_for(await writer.write(b"x"))
+
+
+@in_simulated_world
+async def test_an_event_that_another_process_finished_behind_an_unfinished_one_ends_the_wait(
+    world: SimulatedWorld,
+) -> None:
+    app, first_may_end, second_may_end = App(), anyio.Event(), anyio.Event()
+
+    @app.processor("s/t", group="s/g", order="key", concurrency=2)
+    async def handle(event: Event) -> None:
+        await (first_may_end if event.key == "first" else second_may_end).wait()
+
+    other = await world.start(app)
+    async with (await world.ep.stream("s/t")).writer() as writer:
+        await writer.write(b"", key="first")
+        second = await writer.write(b"", key="second")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial((await world.ep.group("s/g")).wait_for, second, timeout_ms=60_000))
+        await anyio.wait_all_tasks_blocked()
+        await other.ep.create_scope("noticed")  # from now on only what differs wakes the wait
+        second_may_end.set()
+    first_may_end.set()
