@@ -188,8 +188,12 @@ class PostgresConnection:
 
     @contextmanager
     def restricted(self) -> Iterator[None]:
-        """Check how statements begin, and send values as they come, inside of the block."""
+        """Check how statements begin, and send values as they come, inside of the block.
+
+        It counts as a change: a SELECT may call a function that changes rows.
+        """
         self._is_restricted = True
+        self.total_changes += 1
         send_untyped(self.raw)
         try:
             yield

@@ -134,6 +134,38 @@ async def test_commit_whose_answer_was_lost_counts_when_a_standby_has_it() -> No
             assert await read_all(stream) == [b"%d" % each for each in done]
 
 
+async def test_select_of_a_user_that_changes_rows_runs_once_when_the_answer_of_its_commit_is_lost() -> None:
+    def create(tx: eventproc.AppTx) -> None:
+        tx.execute("CREATE TABLE app_seen (number integer)")
+        tx.execute(
+            "CREATE FUNCTION app_add() RETURNS integer LANGUAGE sql"
+            " AS 'INSERT INTO app_seen VALUES (1) RETURNING number'"
+        )
+
+    with running_server() as server:
+        async with eventproc.open(server.url, host=False) as ep:
+            await ep.change_tables(create)
+            done: list[int] = []
+            is_over = anyio.Event()
+
+            async def add() -> None:
+                while not is_over.is_set():  # the first ones may find the old setting
+                    await ep.change_tables(lambda tx: tx.execute("SELECT app_add()").fetchall())
+                    done.append(1)
+
+            async with anyio.create_task_group() as tasks:
+                server.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+                server.execute("SELECT pg_reload_conf()")
+                tasks.start_soon(add)
+                pid = await waiting_for(server, "SyncRep")
+                server.execute(f"SELECT pg_terminate_backend({pid}, 10000)")
+                await waiting_for(server, "SyncRep", but=pid)
+                is_over.set()
+                server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+                server.execute("SELECT pg_reload_conf()")
+            assert await ep.query("SELECT count(*) FROM app_seen") == [(len(done),)]
+
+
 async def test_opening_stops_when_the_server_has_lost_its_commits() -> None:
     with running_server() as server:
         async with eventproc.open(server.url) as ep, eventproc.open(server.url, host=False) as other:
