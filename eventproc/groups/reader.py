@@ -121,7 +121,7 @@ class JoinedMember(Openable):
                 session.end()
                 if why is None:
                     session.finish()
-                await session.save()
+                await session.complete()
 
         try:
             await run_uninterrupted(save)

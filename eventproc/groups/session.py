@@ -245,7 +245,7 @@ class MemberSession:
         surplus = self._member.surplus
         if surplus and self._hold is None:
             await self._before_release(surplus)
-            await self.save()
+            await self.complete()
             async with self._saving:
                 await self._member.release(surplus)
             self._adopt()
@@ -406,9 +406,9 @@ class MemberSession:
     async def _skip(self, stream: GroupStream, why: EventprocError) -> None:
         """Continue behind unread events that were truncated, by the group's policy; raise `why` for "error"."""
         policy = self._member.options.on_truncated
+        await self.save(complete=False)
         if policy == "error":
             raise why
-        await self.save(complete=False)
         lost = await self._db.write(
             partial(skip, name=self._member.group, stream=stream, policy=policy), step=Step.GROUP_SKIP
         )

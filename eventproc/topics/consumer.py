@@ -154,7 +154,7 @@ class Consumer(JoinedMember, Generic[P]):
         finally:  # also if a callback failed
             async with session.turn:
                 session.finish()
-                await session.save()
+                await session.complete()
                 await member.leave(for_good=True)
         await self.close()
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import attrs
 import pytest
 
+from eventproc import ScalingPolicy, Stream
+from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import Closed, InvalidArgument, NotFound, StreamReplaced
 from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.store.model.ids import SegmentId
+from eventproc.topics import Group
 from tests.groups.support import eventually, is_number, read_until_tail, write, written
 
 
@@ -247,3 +251,39 @@ async def test_what_cannot_be_is_refused_by_name(ep: Eventproc) -> None:
             pass
     with pytest.raises(InvalidArgument):
         await ep.create_group("h", ["s/t"], patience_ms=1)
+
+
+@asynccontextmanager
+async def reader_before_forgotten_successors(ep: Eventproc) -> AsyncIterator[tuple[Stream, Group, GroupReader]]:
+    """A reader that has read a segment to its end, whose successors the stream does not know any more."""
+    stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    group = await ep.create_group("g", ["s/t"])
+    async with stream.writer() as writer:
+        ended, other = sorted({(await writer.write(b"", key=f"{each}")).segment for each in range(20)})
+    left, _ = await stream.split(ended)
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        for _ in range(20):
+            await anext(events)
+        for _ in range(2):
+            left, _ = await stream.split(left)
+        tail = await stream.tail()
+        await stream.truncate(attrs.evolve(tail, offsets={**tail.offsets, other: 0}))
+        yield stream, group, reader
+
+
+async def test_what_was_read_is_finished_on_leaving_before_forgotten_successors(ep: Eventproc) -> None:
+    async with reader_before_forgotten_successors(ep) as (stream, group, _):
+        pass
+    async with group.reader("b") as reader:
+        assert [event async for event in reader.until(await stream.tail())] == []
+
+
+async def test_reader_before_forgotten_successors_gives_other_segments_away(ep: Eventproc) -> None:
+    async with reader_before_forgotten_successors(ep) as (stream, group, reader):
+        async with group.reader("b") as other, stream.writer() as writer:
+            await writer.write_many((b"more", f"{each}") for each in range(20))
+            tail, seen = await stream.tail(), list[bytes]()
+            with anyio.fail_after(20):
+                for each in reader, other:
+                    seen += [event.payload async for event in each.until(tail)]
+        assert seen == [b"more"] * 20
