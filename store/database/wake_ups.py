@@ -104,6 +104,10 @@ def drain(fifo_fd: int) -> bool:
 
 LOG = logging.getLogger(__name__)
 
+TRY_AGAIN_S: Final = 1
+"""Pause before another attempt to read what other processes changed, in s. Higher: waiters learn of it later. Lower:
+more attempts while a server is away."""
+
 
 class CommitListener(Generic[C]):
     """Wakes subscriptions after commits of other processes. All methods run on the event loop and do not wait."""
@@ -121,7 +125,8 @@ class CommitListener(Generic[C]):
 
     def notice(self) -> None:
         """Run the probes, because another process has committed something."""
-        self._read_changes(lambda _: True, certain=True)
+        if not self._stopped:
+            self._read_changes(lambda _: True, certain=True)
 
     def _read_changes(self, may_have_changed: Callable[[Tx], bool], *, certain: bool) -> None:
         """Run the probes in a read, unless nothing may have changed. certain: if a read runs, another follows."""
@@ -148,6 +153,7 @@ class CommitListener(Generic[C]):
                 "failed to read what other processes changed; the next attempt follows in a second",
                 exc_info=True,
             )
+            asyncio.get_running_loop().call_later(TRY_AGAIN_S, self.notice)
         if self._notified:
             self._notified = False
             self.notice()
