@@ -190,6 +190,12 @@ def cancel_job(tx: Tx, group: str, job: str) -> JobDescription:
     found = get_job(tx, group, job)
     if found.state not in ENDED:
         _change(tx, group, "state = 'cancelled'", {job: ()})
+        # Not before the last one: a clock that was set back would hide it from `watch_cancelled`.
+        tx.execute(
+            "UPDATE job SET changed_ms = (SELECT max(changed_ms) FROM job WHERE group_name = ? AND state = 'cancelled')"
+            " WHERE group_name = ? AND job_id = ?",
+            (group, group, job),
+        )
         tx.wake(("cancelled jobs", group))
     return found
 

@@ -538,3 +538,28 @@ async def test_what_kills_its_worker_lies_in_the_stream_of_dead_letters_that_the
         await consumer.release(event)  # as the end of a lock does
     assert await outcome(ep, "s/dead") == [b"fails", b"kills"]
     assert {each.stream for each in await ep.dead_letters(GROUP).list()} == {"s/dead"}
+
+
+@in_simulated_world
+async def test_call_ends_whose_job_another_process_cancels_after_the_clock_was_set_back(
+    world: SimulatedWorld,
+) -> None:
+    app = App()
+    begun, ended = ({each: anyio.Event() for each in (b"1", b"2")} for _ in range(2))
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> None:
+        begun[event.payload].set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended[event.payload].set()
+
+    await world.start(app)
+    for payload in begun:
+        job = await world.ep.jobs(GROUP, JOBS).submit(payload)
+        await begun[payload].wait()
+        assert await job.cancel()
+        with anyio.fail_after(10):
+            await ended[payload].wait()
+        world.clock.step_wall(-HOUR_MS)
