@@ -9,7 +9,7 @@ import anyio
 import attrs
 import pytest
 
-from eventproc import ScalingPolicy, Stream
+from eventproc import Event, ScalingPolicy, Stream
 from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import Closed, InvalidArgument, NotFound, StreamReplaced
@@ -254,8 +254,10 @@ async def test_what_cannot_be_is_refused_by_name(ep: Eventproc) -> None:
 
 
 @asynccontextmanager
-async def reader_before_forgotten_successors(ep: Eventproc) -> AsyncIterator[tuple[Stream, Group, GroupReader]]:
-    """A reader that has read a segment to its end, whose successors the stream does not know any more."""
+async def reader_before_forgotten_successors(
+    ep: Eventproc,
+) -> AsyncIterator[tuple[Stream, Group, GroupReader, AsyncIterator[Event]]]:
+    """A reader that has read a segment to its end, whose successors are forgotten, and its events."""
     stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
     group = await ep.create_group("g", ["s/t"])
     async with stream.writer() as writer:
@@ -268,22 +270,23 @@ async def reader_before_forgotten_successors(ep: Eventproc) -> AsyncIterator[tup
             left, _ = await stream.split(left)
         tail = await stream.tail()
         await stream.truncate(attrs.evolve(tail, offsets={**tail.offsets, other: 0}))
-        yield stream, group, reader
+        yield stream, group, reader, events
 
 
 async def test_what_was_read_is_finished_on_leaving_before_forgotten_successors(ep: Eventproc) -> None:
-    async with reader_before_forgotten_successors(ep) as (stream, group, _):
+    async with reader_before_forgotten_successors(ep) as (stream, group, *_):
         pass
     async with group.reader("b") as reader:
         assert [event async for event in reader.until(await stream.tail())] == []
 
 
 async def test_reader_before_forgotten_successors_gives_other_segments_away(ep: Eventproc) -> None:
-    async with reader_before_forgotten_successors(ep) as (stream, group, reader):
+    async with reader_before_forgotten_successors(ep) as (stream, group, reader, events):
         async with group.reader("b") as other, stream.writer() as writer:
             await writer.write_many((b"more", f"{each}") for each in range(20))
-            tail, seen = await stream.tail(), list[bytes]()
+            tail = await stream.tail()
             with anyio.fail_after(20):
+                seen = [(await anext(events)).payload]
                 for each in reader, other:
                     seen += [event.payload async for event in each.until(tail)]
         assert seen == [b"more"] * 20
