@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 
-from eventproc.store.database import DatabaseTimeouts, Tx, Watch
+from eventproc.store.database import Database, DatabaseTimeouts, Tx, Watch
 from eventproc.store.database.wake_ups import CommitNotifier
-from tests.database.support import World, insert, names, open_world
+from eventproc.store.postgres.address import ServerAddress
+from eventproc.store.postgres.server_database import start_server_database
+from tests.database.support import MIGRATIONS, World, insert, names, open_world
 from tests.support.child_process import ChildProcess
+from tests.support.postgres import running_server
 
 WRITER = """
     import asyncio, sys
@@ -45,6 +49,12 @@ async def world(tmp_path: Path, poll_ms: int) -> AsyncIterator[World]:
 async def other(tmp_path: Path, world: World) -> AsyncIterator[World]:
     async with open_world("file", tmp_path / "store") as other:
         yield other
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that nothing signals."""
+    while not holds():  # noqa: ASYNC110
+        await anyio.sleep(0.05)
 
 
 def has(name: str) -> Watch:
@@ -138,3 +148,37 @@ async def test_notifications_during_a_read_lead_to_one_more_read(world: World, o
         while len(asked[-1]) < 11:
             assert await subscription.wait() == {"items"}
     assert len(asked) < 5
+
+
+@pytest.mark.subprocess
+async def test_commit_is_noticed_although_the_first_looks_for_what_it_changed_failed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("eventproc.store.postgres.connection.WRITE_WAIT_MS_MAX", 100)
+    began, is_gone = threading.Event(), threading.Event()
+
+    def look(tx: Tx) -> tuple[str, ...]:
+        began.set()
+        assert is_gone.wait(60)
+        return tuple(names(tx))
+
+    with running_server() as server:
+        address = ServerAddress.parse(server.url)
+        async with AsyncExitStack() as stack:
+
+            async def opened() -> Database:
+                db = await start_server_database(address, migrations=MIGRATIONS)
+                stack.push_async_callback(db.close)
+                return db
+
+            one, two = await opened(), await opened()
+            with two.subscribe([Watch("items", look)]) as changes, anyio.fail_after(60):
+                await one.write(insert("a"))
+                await anyio.to_thread.run_sync(began.wait)
+                three = await opened()
+                await until(lambda: three.instance_id in two.peers.live())  # it counts the commit, too
+                await anyio.to_thread.run_sync(server.kill)
+                is_gone.set()
+                await until(lambda: caplog.text.count("failed to read what other processes changed") > 1)
+                await anyio.to_thread.run_sync(server.start)
+                assert await changes.wait() == {"items"}

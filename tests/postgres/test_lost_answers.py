@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psycopg
@@ -11,7 +12,6 @@ import pytest
 
 import eventproc
 from eventproc import errors
-from eventproc.store.database import Tx
 from eventproc.testing import check
 from tests.database.support import open_world
 from tests.postgres.support import read_all, run_hook
@@ -84,7 +84,7 @@ async def test_write_whose_connection_broke_while_it_ran_fails_at_its_deadline(
     monkeypatch.setattr("eventproc.store.postgres.writer.WARN_MS", 10)
     began, is_broken = threading.Event(), threading.Event()
 
-    def look(tx: Tx) -> None:
+    def look(tx: Any) -> None:
         began.set()
         assert is_broken.wait(60)
         tx.execute("SELECT 1")

@@ -6,7 +6,6 @@ import os
 import resource
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 
 import anyio
 import psycopg
@@ -14,12 +13,8 @@ import pytest
 
 import eventproc
 from eventproc import errors
-from eventproc.store.database import Database, Tx, Watch
-from eventproc.store.postgres.address import ServerAddress
-from eventproc.store.postgres.server_database import start_server_database
 from eventproc.testing import VirtualClock
-from tests.database.support import MIGRATIONS, insert, names
-from tests.support.postgres import Server, running_server
+from tests.support.postgres import Server
 
 pytestmark = pytest.mark.subprocess
 
@@ -154,36 +149,3 @@ async def test_openings_that_create_a_store_together_all_open_it(url: str) -> No
                 tasks.start_soon(open_it)
     for each in opened:
         await each.close()
-
-
-async def test_commit_is_noticed_although_the_first_looks_for_what_it_changed_failed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("eventproc.store.postgres.connection.WRITE_WAIT_MS_MAX", 100)
-    began, is_gone = threading.Event(), threading.Event()
-
-    def look(tx: Tx) -> tuple[str, ...]:
-        began.set()
-        assert is_gone.wait(60)
-        return tuple(names(tx))
-
-    with running_server() as server:
-        address = ServerAddress.parse(server.url)
-        async with AsyncExitStack() as stack:
-
-            async def opened() -> Database:
-                db = await start_server_database(address, migrations=MIGRATIONS)
-                stack.push_async_callback(db.close)
-                return db
-
-            one, two = await opened(), await opened()
-            with two.subscribe([Watch("items", look)]) as changes, anyio.fail_after(60):
-                await one.write(insert("a"))
-                await anyio.to_thread.run_sync(began.wait)
-                three = await opened()
-                await until(lambda: three.instance_id in two.peers.live())  # it counts the commit, too
-                await anyio.to_thread.run_sync(server.kill)
-                is_gone.set()
-                await until(lambda: caplog.text.count("failed to read what other processes changed") > 1)
-                await anyio.to_thread.run_sync(server.start)
-                assert await changes.wait() == {"items"}
