@@ -61,7 +61,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.key_states import StateRecord, declare_state, forget_version
 from eventproc.store.model.argument_checks import check_int, invalid_argument
-from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound, Unreachable
+from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound, Retryable
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.limits import GRACE_MS
 from eventproc.store.openable import Openable, Opening
@@ -77,7 +77,7 @@ CANCELLED_MS: Final = 10_000
 handler ignores its cancellation is closed later."""
 
 AWAY_S: Final = 1
-"""Pause before a processor joins again after the server was away, in s. Each attempt waits for the server itself."""
+"""Pause before a processor joins again after a failure that ends, in s. Each attempt waits for a server itself."""
 
 PUBLISH_MS: Final = 2_000
 """Pause between two checks whether other processes should learn of a change: of a blocker, or of failures."""
@@ -145,12 +145,12 @@ class ProcessorRun:
             self.ended.set()
 
     async def _join_and_process(self) -> bool:
-        """Join the group and process; return False if the server was away for longer than a call waits."""
+        """Join the group and process; return False if it has to join again: a write or the server failed for now."""
         try:
             await self._join()
         except Exception as why:
             leaf = first_leaf(why)
-            if not isinstance(leaf, Unreachable) or self.ended.is_set():
+            if not isinstance(leaf, Retryable) or self.ended.is_set():
                 raise
             LOG.warning("%s goes on when that ends: %s", self.options.label, leaf)
             await anyio.sleep(AWAY_S)

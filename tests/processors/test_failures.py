@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import attrs
 import pytest
 
+import eventproc
 from eventproc.processors import App, Context, Directive, Failure, ProcessorFailed, RetryPolicy
 from eventproc.processors.observe.status import ProcessorState
 from eventproc.processors.options import Supervisor
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.segments import Event
+from eventproc.testing import Fault, FaultPlan, VirtualClock
 from tests.processors.support import (
     GROUP,
     STREAM,
@@ -24,6 +26,7 @@ from tests.processors.support import (
     system,
     write,
 )
+from tests.support.virtual_time import in_virtual_time
 
 TWICE = RetryPolicy(attempts=2, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 
@@ -364,3 +367,29 @@ async def test_one_line_says_at_the_start_what_runs(caplog: pytest.LogCaptureFix
             pass
     logged = [each.getMessage() for each in caplog.records if each.getMessage().startswith("running")]
     assert logged == ["running mail (group s/g, streams s/t, keyed, 100 at a time, exactly once)"]
+
+
+@pytest.mark.parametrize("kind", ["processor", "worker"])
+@pytest.mark.parametrize("action", ["full", "busy"])
+@in_virtual_time
+async def test_a_processor_that_cannot_join_its_group_for_now_tries_again(
+    kind: str, action: Literal["full", "busy"]
+) -> None:
+    seen: list[bytes] = []
+    app = App()
+
+    async def handle(event: Event) -> None:
+        seen.append(event.payload)
+
+    if kind == "worker":
+        app.worker(STREAM, share_group=GROUP)(handle)
+    else:
+        app.add(handle, STREAM, group=GROUP)
+    faults = FaultPlan([Fault("group.join.commit", action, times=3)])
+    async with eventproc.open_memory(clock=VirtualClock(), faults=faults) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream(STREAM)
+        await write(ep, "a")
+        async with ep.run(app) as running:
+            await running.wait_idle(timeout_ms=60_000)
+    assert (seen, faults.reached["group.join.commit"]) == ([b"0"], 4)
