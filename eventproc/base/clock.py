@@ -43,6 +43,12 @@ class Clock(Protocol):
         ...
 
 
+def machine_clock(clock: Clock) -> Clock:
+    """Return the clock of this machine, for pauses and timeouts that no step of a server's clock may change."""
+    machine: Clock = getattr(clock, "machine", clock)
+    return machine
+
+
 class SystemClock:
     """The machine's clocks and random source."""
 

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from contextlib import aclosing
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
@@ -425,3 +426,33 @@ async def test_topic_keeps_the_newest_event_of_each_key(url: str) -> None:
 
 async def test_a_compaction_that_is_killed_keeps_the_newest_event_of_each_key(url: str) -> None:
     await verify_killed_compaction(url, "compaction.commit", 2)
+
+
+async def test_step_of_the_servers_clock_ends_no_call(url: str) -> None:
+    calls, begun, may_end = Counter[str | None](), anyio.Event(), anyio.Event()
+    app = eventproc.App()
+
+    @app.processor("s/t", group="g", retry=eventproc.RetryPolicy(wait_ms=50), timeout_ms=60_000)
+    async def handle(event: eventproc.Event) -> None:
+        calls[event.key] += 1
+        if event.key == "slow":
+            begun.set()
+            await may_end.wait()
+        elif calls["fails"] == 1:
+            await begun.wait()
+            clock: Any = ep.db.clock
+            clock.measure(clock.wall_ms() + 3_600_000)
+            assert clock.monotonic_ms()  # an hour ahead of what the next look finds, and it never steps back
+            raise OSError("away")
+        else:
+            may_end.set()
+
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with ep.run(app) as running, stream.writer() as writer:
+            await writer.write_many([(b"", "slow"), (b"", "fails")])
+            with anyio.fail_after(30):
+                await may_end.wait()
+            await running.wait_idle()
+    assert calls == {"slow": 1, "fails": 2}

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
 
+from eventproc.base.clock import machine_clock
 from eventproc.base.counts import counted
 from eventproc.processors.context import Log, NoteProgress
 from eventproc.processors.dead_letters.operations import FailedEvent
@@ -60,7 +61,7 @@ class HandlerEngine(ABC, Generic[C]):
         self.pool = WorkerPool(
             KeyQueues(options.order),
             options.concurrency,
-            db.clock.monotonic_ms,
+            machine_clock(db.clock).monotonic_ms,
             on_idle=self._wake_short,
             limits=limits,
         )
