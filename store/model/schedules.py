@@ -50,7 +50,8 @@ def zone_of(tz: str) -> tzinfo:
 
 def ticks_after(cron: str, tz: str, after_ms: int) -> Iterator[int]:
     """Yield the ticks behind a time, in ms since 1970. Ends where there is none for 50 years."""
-    return _ticks(cron, _local(after_ms, tz))
+    # A wall clock that was set back shows times again that have ticked.
+    return (tick for tick in _ticks(cron, _local(after_ms, tz)) if tick > after_ms)
 
 
 def next_tick_ms(cron: str, tz: str, after_ms: int) -> int | None:
@@ -60,8 +61,9 @@ def next_tick_ms(cron: str, tz: str, after_ms: int) -> int | None:
 
 def last_tick_ms(cron: str, tz: str, until_ms: int) -> int | None:
     """Return the last tick at or before a time; None if there is none in 50 years."""
-    whole = until_ms - until_ms % 1000 + 1000  # it searches among the seconds before that
-    return next(_ticks(cron, _local(whole, tz), back=True), None)
+    start = _local(until_ms - until_ms % 1000 + 1000, tz)  # it searches among the seconds before that
+    repeated = (start.replace(fold=0).utcoffset() or timedelta()) - (start.utcoffset() or timedelta())
+    return next((tick for tick in _ticks(cron, start + repeated, back=True) if tick <= until_ms), None)
 
 
 def ticks_now(
@@ -80,9 +82,10 @@ def ticks_now(
                 return found, tick
             found.append(tick)
         return found, None
+    if missed is MissedTicks.SKIP:  # a later one may still be in time
+        return [], next_tick_ms(cron, tz, now_ms - MISSED_MS - 1)
     last_ms = last_tick_ms(cron, tz, now_ms)
-    happens = missed is MissedTicks.LATEST and last_ms is not None
-    return [max(last_ms or 0, due_ms)] if happens else [], next_tick_ms(cron, tz, now_ms)
+    return [] if last_ms is None else [max(last_ms, due_ms)], next_tick_ms(cron, tz, now_ms)
 
 
 def _local(ms: int, tz: str) -> datetime:

@@ -101,11 +101,29 @@ def test_last_tick_is_the_last_one_that_a_walk_forward_finds(cron: str, zone: st
             assert next_tick_ms(cron, zone, until) == after
 
 
-@pytest.mark.parametrize(("missed", "happens"), [("skip", []), ("latest", [5]), ("all", [1, 2, 3, 4, 5])])
-def test_ticks_that_nobody_was_there_for_happen_as_the_rule_says(missed: str, happens: list[int]) -> None:
+def test_schedule_begun_in_a_repeated_hour_ticks_at_times_that_are_to_come() -> None:
+    async def test(t: RunningApp) -> None:
+        now_ms = local(2026, 10, 25, 2, 30) + 60 * MINUTE_MS  # the clock shows 02:30 for the second time
+        t.clock.step_wall(now_ms - t.clock.wall_ms())
+        made = await t.ep.schedules.create("s/c", cron="45 2 * * *", tz="Europe/Paris", stream="s/t")
+        assert made.due_ms == local(2026, 10, 26, 2, 45)
+        assert await t.ep.schedules.next("s/c", count=1) == [made.due_ms]
+        await anyio.sleep(1)
+        assert await t.events("s/t") == []
+        assert last_tick_ms("45 2 * * *", "Europe/Paris", now_ms) == local(2026, 10, 25, 2, 45)
+
+    live(test)
+
+
+@pytest.mark.parametrize(
+    ("missed", "happens", "then"), [("skip", [], 5), ("latest", [5], 6), ("all", [1, 2, 3, 4, 5], 6)]
+)
+def test_ticks_that_nobody_was_there_for_happen_as_the_rule_says(
+    missed: str, happens: list[int], then: int
+) -> None:
     rule = MissedTicks(missed)
     found, following = ticks_now("* * * * *", "UTC", rule, due_ms=MINUTE_MS, now_ms=5 * MINUTE_MS + 30_000)
-    assert (found, following) == ([each * MINUTE_MS for each in happens], 6 * MINUTE_MS)
+    assert (found, following) == ([each * MINUTE_MS for each in happens], then * MINUTE_MS)
     on_time = ticks_now("* * * * *", "UTC", rule, due_ms=MINUTE_MS, now_ms=2 * MINUTE_MS - 1)
     assert on_time == ([MINUTE_MS], 2 * MINUTE_MS)
 
@@ -115,7 +133,26 @@ def test_many_missed_ticks_happen_in_steps() -> None:
     assert (len(found), following) == (100, 100 * MINUTE_MS)
 
 
-@pytest.mark.parametrize(("missed", "count"), [("skip", 0), ("latest", 1), ("all", 180)])
+@pytest.mark.parametrize(("late_ms", "happens"), [(10_000, True), (70_000, False)])
+def test_a_tick_in_time_happens_though_the_one_before_it_was_missed(late_ms: int, happens: bool) -> None:
+    async def test() -> None:
+        async with SimulatedWorld(seed=1) as world:
+            first = await world.start()
+            await first.ep.create_scope("s")
+            await first.ep.create_stream("s/t")
+            made = await first.ep.schedules.create("s/c", cron="0 * * * *", stream="s/t", missed="skip")
+            await first.stop()
+            second_tick_ms = (made.due_ms or 0) + 60 * MINUTE_MS
+            world.clock.step_wall(second_tick_ms + late_ms - world.clock.wall_ms())
+            second = await world.start()
+            await anyio.sleep(1)
+            assert [each.event_time for each in await world.events("s/t")] == [second_tick_ms] * happens
+            await second.stop()
+
+    VirtualRuntime().run(test)
+
+
+@pytest.mark.parametrize(("missed", "count"), [("latest", 1), ("all", 180)])
 def test_missed_ticks_are_made_up_for_when_a_process_is_there_again(missed: str, count: int) -> None:
     async def test() -> None:
         async with SimulatedWorld(seed=1) as world:
