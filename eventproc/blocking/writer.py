@@ -72,7 +72,8 @@ class BlockingWriter(BlockingTwin, Opened):
     ) -> None:
         """Append one event without waiting for it; `flush`, or the end of the block, raises if it failed.
 
-        An invalid event raises InvalidArgument immediately. See `EventWriter.post`. About 2 us.
+        An invalid event raises InvalidArgument immediately, one for which there is no partition in a later call. See
+        `EventWriter.post`. About 2 us.
         """
         headers = reserving(headers, ttl_ms=ttl_ms, priority=priority)
         event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at, id)
@@ -120,18 +121,25 @@ class BlockingWriter(BlockingTwin, Opened):
     # On the loop's thread:
 
     async def _post(self, events: list[NewEvent[bytes]]) -> None:
+        """Post each event, also those behind one that is refused. Raises the first refusal."""
         post = self._twin.post
+        refusal: Exception | None = None
         for event in events:
-            await post(
-                event.payload,
-                key=event.key,
-                event_time=event.event_time,
-                headers=event.headers,
-                partition=event.partition,
-                id=event.id,
-                delay_ms=event.delay_ms,
-                at=event.at,
-            )
+            try:
+                await post(
+                    event.payload,
+                    key=event.key,
+                    event_time=event.event_time,
+                    headers=event.headers,
+                    partition=event.partition,
+                    id=event.id,
+                    delay_ms=event.delay_ms,
+                    at=event.at,
+                )
+            except Exception as why:
+                refusal = refusal or why
+        if refusal is not None:
+            raise refusal
 
     async def _write(
         self, before: list[NewEvent[bytes]], event: NewEvent[bytes]

@@ -61,3 +61,15 @@ def test_an_own_strategy_gets_the_payload_as_it_was_written(ep: BlockingEventpro
     assert [partition for partition, _ in pages(ep.topic("shop/visits"))] == [1, 2]
     with pytest.raises(InvalidArgument, match="own strategy"):
         ep.topic("shop/visits").producer()
+
+
+def test_events_posted_behind_one_for_an_unknown_partition_are_written(ep: BlockingEventproc) -> None:
+    ep.create_scope("shop")
+    topic = ep.create_topic("shop/clicks", partitions=2)
+    with topic.producer() as producer:
+        producer.post(b"a", partition=9)
+        producer.post(b"b", partition=1)
+        with pytest.raises(InvalidArgument, match="partition"):
+            producer.flush()
+        producer.flush()
+        assert pages(topic) == [(1, b"b")]
