@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+import anyio
 import attrs
 
 from eventproc.blocking.buffer import Buffer
@@ -33,6 +35,9 @@ class BlockingWriter(BlockingTwin, Opened):
         """writer: takes bytes; `codec` encodes on the caller's side, so a wrong payload is refused immediately."""
         super().__init__(loop, writer)
         self._buffer = Buffer(codec, self._verify_open)
+        # Being handed to the loop, which may go on after an interrupt of the call.
+        self._handed: deque[NewEvent[bytes]] = deque()
+        self._one_hand_over = anyio.Lock()
 
     def write(
         self,
@@ -51,7 +56,8 @@ class BlockingWriter(BlockingTwin, Opened):
         """Append one event, and return it when it is durable. See `EventWriter.write`."""
         headers = reserving(headers, ttl_ms=ttl_ms, priority=priority)
         event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at, id)
-        found = self._loop.call(self._write, self._buffer.take(), event)
+        self._hand_over()
+        found = self._loop.call(self._write, event)
         if isinstance(found, DelayedEvent):
             return attrs.evolve(found, payload=payload)
         return found._replace(payload=payload)
@@ -78,7 +84,8 @@ class BlockingWriter(BlockingTwin, Opened):
         headers = reserving(headers, ttl_ms=ttl_ms, priority=priority)
         event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at, id)
         if self._buffer.add(event):
-            self._loop.call(self._post, self._buffer.take())
+            self._hand_over()
+            self._loop.call(self._post)
 
     def write_many(
         self, events: Iterable[NewEvent[Any] | tuple[Any, str | bytes | None]], *, sequence: int | None = None
@@ -90,24 +97,29 @@ class BlockingWriter(BlockingTwin, Opened):
         check_events(events)
         if sequence is not None:
             encoded = [self._buffer.encoded(event) for event in events]
-            return self._loop.call(self._write_many, self._buffer.take(), encoded, sequence)
+            self._hand_over()
+            return self._loop.call(self._write_many, encoded, sequence)
         count = 0
         for chunk in self._buffer.chunks(events):
-            count += self._loop.call(self._write_many, self._buffer.take(), chunk, None)
+            self._hand_over()
+            count += self._loop.call(self._write_many, chunk, None)
         return count
 
     def flush(self) -> None:
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
-        self._loop.call(self._flush, self._buffer.take())
+        self._hand_over()
+        self._loop.call(self._flush)
 
     def note_time(self, time: int) -> None:
         """Say that no event that this writer writes from now on is older. See `EventWriter.note_time`."""
-        self._loop.call(self._note_time, self._buffer.take(), time)
+        self._hand_over()
+        self._loop.call(self._note_time, time)
 
     def _leave(self, why: BaseException | None) -> None:
         try:
             if why is None or isinstance(why, Exception):
-                self._loop.call(self._post, self._buffer.take())
+                self._hand_over()
+                self._loop.call(self._post)
         except WriterFailed:
             pass  # leaving raises the failure itself
         finally:
@@ -118,33 +130,40 @@ class BlockingWriter(BlockingTwin, Opened):
             raise Closed(what=self._twin._what)
         self._loop.check()
 
+    def _hand_over(self) -> None:
+        self._handed.extend(self._buffer.take())
+
     # On the loop's thread:
 
-    async def _post(self, events: list[NewEvent[bytes]]) -> None:
-        """Post each event, also those behind one that is refused. Raises the first refusal."""
+    async def _post(self) -> None:
+        """Post what was handed over, also behind an event that is refused. Raises the first refusal.
+
+        An interrupt of the call does not end it: earlier calls have posted these events.
+        """
         post = self._twin.post
         refusal: Exception | None = None
-        for event in events:
-            try:
-                await post(
-                    event.payload,
-                    key=event.key,
-                    event_time=event.event_time,
-                    headers=event.headers,
-                    partition=event.partition,
-                    id=event.id,
-                    delay_ms=event.delay_ms,
-                    at=event.at,
-                )
-            except Exception as why:
-                refusal = refusal or why
+        with anyio.CancelScope(shield=True):
+            async with self._one_hand_over:
+                while self._handed:
+                    event = self._handed.popleft()
+                    try:
+                        await post(
+                            event.payload,
+                            key=event.key,
+                            event_time=event.event_time,
+                            headers=event.headers,
+                            partition=event.partition,
+                            id=event.id,
+                            delay_ms=event.delay_ms,
+                            at=event.at,
+                        )
+                    except Exception as why:
+                        refusal = refusal or why
         if refusal is not None:
             raise refusal
 
-    async def _write(
-        self, before: list[NewEvent[bytes]], event: NewEvent[bytes]
-    ) -> Event[Any] | DelayedEvent[Any]:
-        await self._post(before)
+    async def _write(self, event: NewEvent[bytes]) -> Event[Any] | DelayedEvent[Any]:
+        await self._post()
         written: Event[Any] | DelayedEvent[Any] = await self._twin.write(
             event.payload,
             key=event.key,
@@ -157,19 +176,17 @@ class BlockingWriter(BlockingTwin, Opened):
         )
         return written
 
-    async def _write_many(
-        self, before: list[NewEvent[bytes]], events: list[NewEvent[bytes]], sequence: int | None
-    ) -> int:
-        await self._post(before)
+    async def _write_many(self, events: list[NewEvent[bytes]], sequence: int | None) -> int:
+        await self._post()
         return await self._twin.write_many(events, sequence=sequence)
 
-    async def _note_time(self, before: list[NewEvent[bytes]], time: int) -> None:
-        await self._post(before)
+    async def _note_time(self, time: int) -> None:
+        await self._post()
         await self._twin.note_time(time)
 
-    async def _flush(self, before: list[NewEvent[bytes]]) -> None:
+    async def _flush(self) -> None:
         try:
-            await self._post(before)
+            await self._post()
         except WriterFailed:
             pass  # flush raises the failure itself
         await self._twin.flush()

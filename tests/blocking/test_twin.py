@@ -10,7 +10,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
+import anyio.to_thread
 import attrs
 import pytest
 
@@ -29,7 +31,7 @@ from eventproc.store.model.errors import (
     StreamSealed,
     WriterFailed,
 )
-from eventproc.streams import NewEvent
+from eventproc.streams import EventWriter, NewEvent
 
 
 def test_a_stream_is_created_used_and_deleted_without_await(
@@ -124,6 +126,31 @@ def test_posted_written_and_many_keep_the_order_of_the_calls(stream: BlockingStr
         writer.post(b"7", key="k")
     with stream.reader() as reader:
         assert [event.payload for event in reader.until(stream.tail())] == [b"%d" % n for n in range(1, 8)]
+
+
+def test_events_posted_before_an_interrupted_call_are_written(
+    stream: BlockingStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaching, caught = EventWriter.post, threading.Event()
+    main = threading.get_ident()
+
+    async def post(writer: EventWriter[bytes], payload: bytes, **options: Any) -> None:
+        if payload == b"5":
+            signal.pthread_kill(main, signal.SIGINT)
+            await anyio.to_thread.run_sync(caught.wait, abandon_on_cancel=True)
+        await reaching(writer, payload, **options)
+
+    monkeypatch.setattr(EventWriter, "post", post)
+    with stream.writer() as writer:
+        for number in range(10):
+            writer.post(b"%d" % number, key="k")
+        with pytest.raises(KeyboardInterrupt):
+            writer.flush()
+        caught.set()
+        writer.flush()
+        with stream.reader() as reader:
+            found = [event.payload for event in reader.until(stream.tail())]
+    assert found == [b"%d" % number for number in range(10)]
 
 
 @attrs.frozen
