@@ -16,6 +16,7 @@ from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
 from eventproc.store.database import Tx
 from eventproc.store.database.files import BACKUP_MANIFEST
 from eventproc.store.file_store import FileStore, LocalFiles, sync_file
+from eventproc.store.ingestion.holds import SUPERVISOR_HOLDS
 from eventproc.store.ingestion.pointers import CATALOG, DROPPED
 from eventproc.store.inspection.database_file import DataFile
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable, Unreachable
@@ -125,9 +126,10 @@ def read_blocks(
 def forget_outside_readers(tx: Tx) -> None:
     """Delete from a copy what only programs outside of the original's database need.
 
-    Files that only Spark's queries read are exported again, and only queries that run now read replaced tables.
+    Files that only Spark's queries read are exported again, and only queries that run now read replaced tables. The
+    supervisors go on in the copy, and hold there what they have not published.
     """
-    tx.execute("DELETE FROM hold")
+    tx.execute("DELETE FROM hold WHERE name NOT LIKE ?", (f"{SUPERVISOR_HOLDS}%",))
     tx.execute("DELETE FROM unused_file")
     tx.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)")
     tx.execute("DELETE FROM published WHERE unused_ms IS NOT NULL")

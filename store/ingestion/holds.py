@@ -13,6 +13,9 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import NO_POSITIONS, PartitionKey, Positions
 from eventproc.store.segments.holds import HeldRange, end_holds, held_by_name, place_hold
 
+SUPERVISOR_HOLDS: Final = "eventproc supervisor "
+"""How the names of the holds of supervisors begin. A copy of the store keeps these: what they hold is in no table yet."""
+
 _END: Final = 2**62
 """End of a hold that has none: what is appended later is held, too."""
 
@@ -53,4 +56,4 @@ def positions_by_stream(positions: Positions) -> dict[int, dict[SegmentId, int]]
 
 
 def _name(supervisor: str) -> str:
-    return f"eventproc supervisor {supervisor}"
+    return f"{SUPERVISOR_HOLDS}{supervisor}"

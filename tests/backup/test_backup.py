@@ -37,10 +37,12 @@ from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
 from eventproc.store.database import Tx
 from eventproc.store.file_store import open_file_store, sync_file
+from eventproc.store.ingestion.holds import held_unpublished
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.pointers import forget_dropped
 from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.inspection.database_file import directory_identity
+from eventproc.store.model.ids import format_segment
 from eventproc.store.ownership import find_owner
 from eventproc.store.segments.holds import end_directory_hold, hold_directory
 from eventproc.store.task_queue import TaskStatus
@@ -182,6 +184,23 @@ async def test_a_restored_directory_has_no_holds_of_the_one_that_was_backed_up(
     await ep.backup(tmp_path / "backup")
     async with eventproc.open(restored(tmp_path / "backup", tmp_path / "new")) as again:
         assert await again.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
+
+
+async def test_what_a_supervisor_has_not_published_stays_readable_in_a_restored_directory(
+    ep: Eventproc, tmp_path: Path
+) -> None:
+    stream = await ep.stream("s/x")
+    ends = await stream.tail()
+    ranges = [
+        {"stream": "s/x", "segment": format_segment(segment), "start": 0, "end": end}
+        for segment, end in ends.offsets.items()
+    ]
+    await ep.submit_supervisor({"id": "late", "io": {"ranges": ranges}, "schema": {"datasource": "clicks"}})
+    await stream.truncate(ends)
+    await ep.backup(tmp_path / "backup")
+    async with eventproc.open(restored(tmp_path / "backup", tmp_path / "new"), host=False) as again:
+        held = await again.db.read(partial(held_unpublished, supervisor="late"))
+    assert held == {(stream.stream_id, segment): 0 for segment in ends.offsets}
 
 
 async def test_a_restored_directory_has_an_identity_of_its_own(ep: Eventproc, tmp_path: Path) -> None:
