@@ -31,7 +31,7 @@ from eventproc.store.model.errors import Corrupt, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.segments.file_blobs import find_chunk_files
 from eventproc.store.segments.free_pages import count_surplus
-from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds
+from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds, is_directory_held
 from eventproc.store.segments.reaper import count_reapings
 from eventproc.store.tables import has_deleted_tables
 from eventproc.workflows.commit_transactions import retry_failed
@@ -153,6 +153,7 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
 async def walk_chunks(db: Database, owner: Owner) -> None:
     """Find files that were left behind, and mark them. Raises OwnerFenced, Retryable, OSError.
 
+    Marks none while a backup holds the directory: its snapshot may name a file that lost its row since.
     Objects cost a request per 1,000 files.
     """
     if (files := await db.read(find_chunk_files)) is None:
@@ -184,4 +185,5 @@ def _drop(owner: Owner, after: int, tx: Tx) -> int | None:
 
 def _mark(owner: Owner, paths: list[str], tx: Tx) -> None:
     owner.check(tx)
-    mark_unused(tx, paths)
+    if not is_directory_held(tx):
+        mark_unused(tx, paths)

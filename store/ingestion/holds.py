@@ -14,7 +14,7 @@ from eventproc.store.model.ingestion import NO_POSITIONS, PartitionKey, Position
 from eventproc.store.segments.holds import HeldRange, end_holds, held_by_name, place_hold
 
 SUPERVISOR_HOLDS: Final = "eventproc supervisor "
-"""How the names of the holds of supervisors begin. A copy of the store keeps these: what they hold is in no table yet."""
+"""How the names of supervisors' holds begin. A copy of the store keeps these: what they hold is in no table yet."""
 
 _END: Final = 2**62
 """End of a hold that has none: what is appended later is held, too."""

@@ -16,9 +16,10 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.base.clock import new_id
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.integrity_checks import verify_backup
-from eventproc.cluster.sweeper import sweep_chunks
+from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.errors import (
     AlreadyExists,
     Closed,
@@ -35,6 +36,7 @@ from eventproc.store.backup import make
 from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
+from eventproc.store.chunks.index import due_files
 from eventproc.store.database import Tx
 from eventproc.store.file_store import open_file_store, sync_file
 from eventproc.store.ingestion.holds import held_unpublished
@@ -175,6 +177,20 @@ async def test_files_stay_until_the_backup_has_copied_them(
     assert await ep.streams("s") == []
     assert await numbers_in(restored(tmp_path / "backup", tmp_path / "new")) == list(range(COUNT))
     assert await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
+
+
+async def test_a_file_that_lost_its_row_stays_while_a_backup_may_name_it(ep: Eventproc, data: Path) -> None:
+    await ep.db.write(lambda tx: hold_directory(tx, "a backup", until_ms=2**62))
+    file = data / "chunks" / "999" / "0.0" / f"0-{new_id(ep.db.clock)}-0.arrow"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"")
+    owner = await ep.db.read(partial(find_owner, name=CONTROLLER))
+    assert owner is not None
+    await walk_chunks(ep.db, owner)
+    assert await ep.db.read(partial(due_files, unused_ms=0)) == []
+    await ep.db.write(lambda tx: end_directory_hold(tx, "a backup"))
+    await walk_chunks(ep.db, owner)
+    assert await ep.db.read(partial(due_files, unused_ms=0)) == [str(file.relative_to(data / "chunks"))]
 
 
 async def test_a_restored_directory_has_no_holds_of_the_one_that_was_backed_up(
