@@ -49,7 +49,7 @@ class EventprocWriter(DataSourceArrowWriter):
         options, written = self._options, _written(messages)
         batch = None
         if options.sink is not None and options.batch is not None:
-            batch = SinkBatch(options.sink, _run_of(written) or "", options.batch)
+            batch = SinkBatch(options.sink, _run_of(messages) or "", options.batch)
         _commit(options, written, batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -74,7 +74,7 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
         options, written = self._options, _written(messages)
         if not written:
             return  # without tasks there are no rows
-        if (run := _run_of(written)) is None:
+        if (run := _run_of(messages)) is None:
             raise CorruptRecord(
                 key=f"batch {batchId}", reason="Spark did not pass the query's id to its tasks"
             )
@@ -112,7 +112,7 @@ def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, place: str
     files = open_file_store(place)
     if columns.stream is None:
         return write_task(iterator, columns, files, run)
-    return RoutedOutput(write_routed_task(iterator, columns, files, run))
+    return RoutedOutput(run, write_routed_task(iterator, columns, files, run))
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
@@ -125,8 +125,9 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]
     return found
 
 
-def _run_of(written: Sequence[TaskOutput]) -> str | None:
-    return next((each.run for each in written), None)
+def _run_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    """Return the query's id, which tasks without rows know as well."""
+    return next((each.run for each in messages if isinstance(each, RoutedOutput | TaskOutput)), None)
 
 
 def _commit(options: SinkOptions, written: Sequence[TaskOutput], batch: SinkBatch | None) -> None:

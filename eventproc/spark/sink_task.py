@@ -64,8 +64,9 @@ class TaskOutput(WriterCommitMessage):
 
 @attrs.frozen
 class RoutedOutput(WriterCommitMessage):
-    """The outputs of a task whose rows name their streams."""
+    """The outputs of a task whose rows name their streams: none without rows. run: the query's id, if there is one."""
 
+    run: str | None
     outputs: tuple[TaskOutput, ...]
 
 

@@ -108,6 +108,18 @@ def test_repeated_batch_is_in_the_stream_once(
     assert attached.queries() == []
 
 
+def test_query_whose_rows_name_their_streams_goes_on_behind_a_batch_without_rows(
+    spark: SparkSession, attached: AttachedEventproc, stream: BlockingStream, out: BlockingStream, path: Path
+) -> None:
+    def routed(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.where("true" if batch_id != 1 else "false").selectExpr("payload", f"'{OUT}' AS to")
+        attached.writing(stream_column="to")(rows, batch_id)
+
+    query = reading(spark, path, maxEventsPerTrigger="40").writeStream.foreachBatch(routed)
+    assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert len(payloads(out)) == 60
+
+
 def test_second_write_of_a_batch_needs_a_part(
     spark: SparkSession, attached: AttachedEventproc, stream: BlockingStream, out: BlockingStream, path: Path
 ) -> None:
