@@ -18,7 +18,7 @@ from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.arrow_buffers import values_of
 from eventproc.store.chunks.chunk_file import find_buffers
-from eventproc.store.chunks.index import delete_files, forget_deleted, mark_unused
+from eventproc.store.chunks.index import delete_files, mark_unused
 from eventproc.store.chunks.ingest import (
     ALL_STREAMS,
     SegmentSpan,
@@ -105,14 +105,14 @@ def append_if(
 
 
 def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
-    """Delete the files of the tasks, unless they were committed after all. Raises OSError."""
+    """Delete the files of the tasks, unless they were committed after all. Raises OSError.
+
+    They stay marked until a sweep: a commit that Spark gave up may run on, and has found them before.
+    """
     paths = [each.file.path for each in written if each.file is not None]
     if paths:
         unused = directory.write(partial(mark_unused, paths=paths))
-        deleted, failure = delete_files(
-            directory.files, unused
-        )  # no reader has seen them: they need not wait
-        directory.write(partial(forget_deleted, paths=deleted))
+        _, failure = delete_files(directory.files, unused)  # no reader has seen them: they need not wait
         if failure is not None:
             raise failure
 

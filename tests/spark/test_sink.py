@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -19,9 +19,10 @@ from eventproc.cli.main import run
 from eventproc.spark.chunk_cleanup import clean_chunks
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.spark.sink_commit import abort
+from eventproc.spark.sink_commit import abort, append_if
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput, write_task
 from eventproc.spark.source_rows import RowLayout, read_slices
+from eventproc.store.database import Tx
 from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import (
     CorruptRecord,
@@ -149,6 +150,21 @@ def test_files_of_a_failed_batch_are_deleted(
         commit_batch(directory, parts, 0)
     abort(directory, parts)
     assert files(path) == []
+
+
+def test_commit_that_found_its_files_names_none_that_an_abort_has_deleted_since(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    parts = [_large(path, range(100))]
+
+    def write(step: Callable[[Tx], bool | None]) -> bool | None:
+        abort(directory, parts)
+        return directory.write(step)
+
+    with pytest.raises(CorruptRecord, match="file not found"):
+        append_if(directory, {STREAM: parts}, lambda *_: (True, True), write)
+    assert events_of(stream) == [] and files(path) == []
+    check(directory)
 
 
 @pytest.mark.acceptance("Q15")
