@@ -256,8 +256,11 @@ class _Copying:
     async def _copy_missing(self, source: FileStore, target: FileStore, files: list[_File]) -> None:
         def copy_missing() -> None:
             for each in files:
-                if target.size(each.path) != each.bytes:
-                    _copy_file(source, target, each, self._note)
+                if target.size(each.path) is not None:  # an interrupted copy made it
+                    if _is_copied(source, target, each, self._note):
+                        continue
+                    target.delete(each.path)
+                _copy_file(source, target, each, self._note)
 
         await anyio.to_thread.run_sync(copy_missing, abandon_on_cancel=True)
 
@@ -292,6 +295,18 @@ class _File:
     path: str
     bytes: int
     checksum: int | None = None
+
+
+def _is_copied(source: FileStore, target: FileStore, file: _File, on_block: Callable[[int], None]) -> bool:
+    """Return whether an existing file is the copy, and make that durable: a loss of power may have damaged it."""
+    found = read_blocks(target.blocks(file.path), on_block, lambda _: None)
+    checksum = file.checksum
+    if checksum is None:
+        _, checksum = read_blocks(source.blocks(file.path), on_block, lambda _: None)
+    if found != (file.bytes, checksum):
+        return False
+    target.sync(file.path)
+    return True
 
 
 def _copy_file(source: FileStore, target: FileStore, file: _File, on_block: Callable[[int], None]) -> None:

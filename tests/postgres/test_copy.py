@@ -410,6 +410,26 @@ async def test_files_of_events_are_copied_or_refused_without_a_place(source: Pat
         await verify_goes_on(ep)
 
 
+@pytest.mark.parametrize("lost", [1.0, 0.5, 0.0], ids=["all", "half", "only its content"])
+async def test_files_that_a_loss_of_power_damaged_are_copied_again(source: Path, lost: float) -> None:
+    async with eventproc.open(source) as ep:
+        await (await ep.stream("s/orders")).offload()
+    target = source.parent / "target"
+
+    def stop_after_files(_done: int, _total: int) -> None:
+        if [*target.glob("chunks/*/*/*.arrow")] and not [*target.glob("chunks/*/*/*.part")]:
+            raise OSError("it stops here")
+
+    with pytest.raises(OSError, match="it stops here"):
+        await eventproc.copy(source, target, advance=stop_after_files)
+    [damaged, *_] = target.glob("chunks/*/*/*.arrow")
+    damaged.write_bytes(bytes(round(damaged.stat().st_size * (1 - lost))))
+    await eventproc.copy(source, target)
+    assert damaged.read_bytes() == (source / damaged.relative_to(target)).read_bytes()
+    async with eventproc.open(target) as ep:
+        await verify_goes_on(ep)
+
+
 async def test_name_that_a_server_cannot_store_is_refused(tmp_path: Path, url: str) -> None:
     async with eventproc.open(tmp_path / "source") as ep:
         await ep.create_scope("s")
