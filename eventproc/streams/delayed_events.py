@@ -26,7 +26,7 @@ from eventproc.store.faults import Step
 from eventproc.store.jobs import cancel_job_of, move_job_of
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
-from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, Retryable, StreamReplaced
+from eventproc.store.model.errors import EventprocError, NotFound, Retryable, StreamReplaced
 from eventproc.store.ownership import Owner
 from eventproc.store.schedules import tick
 from eventproc.store.segments import JOB_HEADER, ReservedHeaders, append
@@ -169,7 +169,9 @@ def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow], schedul
                     add_event(
                         buffers, each.payload, each.key, each.event_time, headers, each.partition, stream
                     )
-            except InvalidArgument as why:
+            except Retryable:
+                raise
+            except EventprocError as why:
                 note_failure(tx, [row.event.id], str(why))
             else:
                 appended += [row.event.id] if row.schedule is None else []

@@ -152,6 +152,19 @@ def test_a_tick_in_time_happens_though_the_one_before_it_was_missed(late_ms: int
     VirtualRuntime().run(test)
 
 
+def test_a_damaged_schedule_delays_no_event_of_its_stream() -> None:
+    async def test(t: RunningApp) -> None:
+        made = await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t")
+        async with (await t.ep.stream("s/t")).writer() as writer:
+            await writer.write(b"x", at=made.due_ms)
+        lose = "UPDATE record SET body = x'00' WHERE kind = 'schedule'"
+        await t.ep.db.write(lambda tx: tx.execute(lose).close())
+        await anyio.sleep(60)
+        assert [each.payload for each in await t.events("s/t")] == [b"x"]
+
+    live(test)
+
+
 @pytest.mark.parametrize(("missed", "count"), [("latest", 1), ("all", 180)])
 def test_missed_ticks_are_made_up_for_when_a_process_is_there_again(missed: str, count: int) -> None:
     async def test() -> None:
