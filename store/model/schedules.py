@@ -98,7 +98,7 @@ def _ticks(cron: str, start: datetime, *, back: bool = False) -> Iterator[int]:
 
     try:
         ticks = CronSim(cron, start, reverse=back)
-    except CronSimError as why:
+    except (CronSimError, ValueError) as why:  # the latter for numbers of thousands of digits
         reason = f"it is no cron expression, such as '0 18 * * mon-fri' ({why})"
         raise invalid_argument("cron", cron, reason) from None
     for tick in ticks:

@@ -368,6 +368,7 @@ def test_a_declaration_that_cannot_be_kept_is_refused_immediately() -> None:
     app = App()
     for cron, tz, missed in (
         ("x", "UTC", "all"),
+        (f"{'9' * 5000} * * * *", "UTC", "all"),
         ("* * * * *", "Mars", "all"),
         ("* * * * *", "UTC", "some"),
     ):
