@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial
-from threading import Thread
+from threading import Thread, current_thread
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, TypeVarTuple
 
@@ -18,7 +18,7 @@ import anyio.lowlevel
 import attrs
 from anyio.from_thread import BlockingPortal
 
-from eventproc.store.model.errors import Closed, ForkedError
+from eventproc.store.model.errors import Closed, ForkedError, NotSupported
 from eventproc.store.openable import Openable
 
 T = TypeVar("T")
@@ -100,9 +100,15 @@ class Loop:
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """Run a coroutine on the loop, and return or raise what it does.
 
-        An interrupt of the waiting thread cancels it. Raises Closed, and ForkedError in a forked child.
+        An interrupt of the waiting thread cancels it. Raises Closed, NotSupported on the loop's own thread, and
+        ForkedError in a forked child.
         """
         self.check()
+        if current_thread() is self._thread:  # it would wait for itself
+            what = "a call without await on the thread of its event loop, as in an async handler,"
+            raise NotSupported(
+                what=what, remedy="let the handler be a plain function, which runs on another thread"
+            )
         call = _Call(partial(function, *args))
         try:
             future = self._portal.start_task_soon(call.run)

@@ -14,7 +14,7 @@ import eventproc
 from eventproc.blocking import BlockingEventproc
 from eventproc.groups import READERS, ensure_group
 from eventproc.processors import NotAProcessorGroup
-from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
+from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.usefixtures("stream")
@@ -133,6 +133,22 @@ def test_an_app_runs_beside_the_block_until_nothing_is_left(ep: BlockingEventpro
         running.stop()
         running.wait()
     assert sorted(map(int, seen)) == list(range(EVENTS))
+
+
+def test_an_async_handler_that_calls_without_await_is_told_what_to_do(ep: BlockingEventproc) -> None:
+    app, said = eventproc.App(), list[str]()
+
+    @app.processor("shop/orders")
+    async def mail(event: eventproc.Event) -> None:
+        with pytest.raises(NotSupported) as refused:
+            ep.stream("shop/orders")
+        said.append(str(refused.value))
+
+    write(ep, 1)
+    with ep.run(app) as running:
+        running.wait_idle(timeout_ms=PATIENCE_S * 1000)
+    [told] = said
+    assert "let the handler be a plain function" in told
 
 
 def test_a_paused_processor_does_nothing_until_it_is_resumed(ep: BlockingEventproc) -> None:
