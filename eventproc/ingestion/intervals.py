@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from eventproc.ingestion.spec import Granularity
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.ingestion import TIME_END_MS, TableFile
+from eventproc.store.model.ingestion import TIME_END_MS, TIME_MIN_MS, TableFile
 
 FIXED_MS: Final[Mapping[Granularity, int]] = {
     Granularity.SECOND: 1_000,
@@ -31,9 +31,9 @@ RowTime: TypeAlias = datetime | str | int
 """A time of rows: a datetime (without a zone it is UTC), a text in ISO 8601, or ms since 1970, also as a text."""
 
 
-def ms_of(what: str, time: RowTime | None) -> int | None:
+def ms_of(what: str, time: RowTime) -> int:
     """Return a time in ms since 1970. Raises InvalidArgument."""
-    if time is None or (isinstance(time, int) and not isinstance(time, bool)):
+    if isinstance(time, int) and not isinstance(time, bool):
         return time
     if isinstance(time, str):
         if re.fullmatch(r"-?[0-9]{1,18}", time):
@@ -50,8 +50,12 @@ def ms_of(what: str, time: RowTime | None) -> int | None:
 
 
 def ms_of_bounds(start: RowTime | None, end: RowTime | None) -> tuple[int | None, int | None]:
-    """Return both bounds in ms since 1970. Raises InvalidArgument."""
-    return ms_of("start", start), ms_of("end", end)
+    """Return both bounds in ms since 1970, within the times that a row can have. Raises InvalidArgument."""
+    low_ms, high_ms = (
+        None if time is None else min(max(ms_of(what, time), TIME_MIN_MS), TIME_END_MS)
+        for what, time in (("start", start), ("end", end))
+    )
+    return low_ms, high_ms
 
 
 def interval_start(ms: int, granularity: Granularity) -> int:

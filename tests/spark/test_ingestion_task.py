@@ -171,6 +171,7 @@ def test_table_counts_every_event_once_while_published_and_after_compaction(
         assert merged(rows_of(before)) == expected(range(4000)), "a running query keeps its files"
         hour = attached.table("clicks", start="1970-01-01T01:00", end=3_660_000)
         assert rows_of(hour) == [row for row in expected(range(4000)) if row[0] == 3_600_000]
+        assert rows_of(attached.table("clicks", start=-(10**17), end="9" * 18)) == expected(range(4000))
 
         assert attached.drop_table("clicks", end=HOUR_MS).files == 1
         assert [each.rows for each in attached.tables()] == [
