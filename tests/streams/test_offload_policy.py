@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
+import anyio
 import pytest
 
 import eventproc
 from eventproc import Event, Eventproc, OffloadPolicy, RetentionPolicy, ScalingPolicy, Stream
 from eventproc.describe import TaskStatus
 from eventproc.errors import InvalidArgument, NotSupported, StreamSealed
+from eventproc.store.segments.lifecycle import watch_head
 from eventproc.streams import offload as offloading
 from eventproc.testing import VirtualClock
 from tests.cluster.support import ended_task
@@ -160,6 +162,21 @@ async def write_to_file(stream: Stream, count: int, monkeypatch: pytest.MonkeyPa
 
 def find_since(find: Callable[..., object], since: int, tx: object, offset: int, **options: object) -> object:
     return find(tx, offset=max(offset, since), **options)
+
+
+async def test_a_policy_of_the_longest_age_moves_nothing_and_hinders_no_other_policy(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    longest = OffloadPolicy(age_ms=2**63 - 1)
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(age_ms=HOUR_MS), offload=longest)
+    await write(stream, 400)
+    clock.advance(2 * HOUR_MS)
+    [segment] = await stream.segments()
+    with ep.db.subscribe([watch_head(stream.stream_id, segment.id)]) as changes, anyio.fail_after(60):
+        await look_again(ep, clock)
+        while (await stream.describe()).events:
+            await changes.wait()
+    assert await ep.tasks.list() == []
 
 
 async def test_a_sealed_stream_still_moves_its_events(ep: Eventproc, clock: VirtualClock) -> None:

@@ -12,7 +12,7 @@ import attrs
 from eventproc.store.catalog import StreamRecord
 from eventproc.store.chunks.offload import DEFAULT_LIMITS, cold_events
 from eventproc.store.database import Tx
-from eventproc.store.model.argument_checks import check_int
+from eventproc.store.model.argument_checks import INT_MAX, check_int
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import OFFLOAD_NOTHING
@@ -62,7 +62,7 @@ def wanted_offload(tx: Tx, stream: StreamRecord, passed: PassedOffsets) -> Offlo
         return None
     sizes = SizeSince(tx, stream, by_extent=True)
     since_ms = max(kept_since(tx, sizes, policy.age_ms, policy.size_bytes))
-    task = OffloadTask(stream.name, max(tx.now_ms - since_ms + 1, 0))
+    task = OffloadTask(stream.name, min(max(tx.now_ms - since_ms + 1, 0), INT_MAX))
     size_bytes = 0
     for segment in segment_ids(tx, stream.stream_id):
         at = (stream.stream_id, segment)
