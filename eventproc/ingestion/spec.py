@@ -19,11 +19,15 @@ from eventproc.ingestion.fields import EVENT, check_expression, parse_field
 from eventproc.ingestion.spec_reader import Problems, parse_text, read_spec
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import parse_segment
+from eventproc.store.model.ingestion import TIME_END_MS
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import to_plain
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
+
+REPLICAS_MAX: Final = 100
+"""Tasks of a group. One transaction creates them, so that more would keep others from writing."""
 
 
 class Granularity(enum.StrEnum):
@@ -219,7 +223,7 @@ class IoConfig:
     streams: names "scope/stream", topics included; or pattern: a regular expression that matches whole names; or
     ranges: of segments. A supervisor with ranges is bounded: it reads exactly these events, and is then completed.
     task_count: groups that read, at most one per partition; None: the autoscaler's start, or 1.
-    replicas: tasks per group. task_duration_ms: how long a group reads before it publishes.
+    replicas: tasks per group, at most 100. task_duration_ms: how long a group reads before it publishes.
     stop_task_count: groups that may end simultaneously because their time is over; None: all.
     use_earliest_offset: whether a first run begins at the heads; otherwise at the tails. So does a stream that a later
         spec adds. Segments and streams that appear afterwards are always read from their heads.
@@ -391,7 +395,7 @@ def message_times(io: IoConfig, now_ms: int) -> tuple[int | None, int | None]:
     if io.late_message_rejection_ms is not None:
         min_ms = now_ms - io.late_message_rejection_ms
     if io.early_message_rejection_ms is not None:
-        max_ms = now_ms + io.task_duration_ms + io.early_message_rejection_ms
+        max_ms = min(now_ms + io.task_duration_ms + io.early_message_rejection_ms, TIME_END_MS)
     return min_ms, max_ms
 
 
@@ -425,6 +429,10 @@ def _check_io(io: IoConfig, problems: Problems) -> None:
         io, "io", problems, 1, "task_count", "replicas", "stop_task_count", "task_duration_ms", "period_ms"
     )
     _check_least(io, "io", problems, 1, "completion_timeout_ms", "idle_after_ms")
+    _check_most(io, "io", problems, REPLICAS_MAX, "replicas")
+    # These are added to times, and the sums must fit 64 bits.
+    _check_most(io, "io", problems, TIME_END_MS, "period_ms", "start_delay_ms", "completion_timeout_ms")
+    _check_most(io, "io", problems, TIME_END_MS, "early_message_rejection_ms")
     _check_least(
         io, "io", problems, 0, "start_delay_ms", "late_message_rejection_ms", "early_message_rejection_ms"
     )
@@ -556,3 +564,9 @@ def _check_least(value: object, path: str, problems: Problems, least: int, *name
         held = getattr(value, name)
         if held is not None and held < least:
             problems.add(f"{path}.{name}".lstrip("."), f"it must be at least {least}, not {held}")
+
+
+def _check_most(value: object, path: str, problems: Problems, most: int, *names: str) -> None:
+    for name in names:
+        if (held := getattr(value, name)) is not None and held > most:
+            problems.add(f"{path}.{name}", f"it must be at most {most}, not {held}")

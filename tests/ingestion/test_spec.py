@@ -158,6 +158,14 @@ def test_an_autoscaler_that_cannot_be_is_refused(scaler: dict[str, object], path
     assert path in problems_of(plain)
 
 
+@pytest.mark.parametrize(
+    "name", ["replicas", "period_ms", "start_delay_ms", "completion_timeout_ms", "early_message_rejection_ms"]
+)
+def test_more_replicas_or_longer_times_than_a_run_can_handle_are_refused(name: str) -> None:
+    plain = {"io": {"streams": ["s/t"], name: 2**63 - 1}, "schema": {"datasource": "clicks"}}
+    assert problems_of(plain)[f"io.{name}"].startswith("it must be at most")
+
+
 IN_DRUIDS_NAMES = """
 spec:
   dataSchema:

@@ -12,7 +12,7 @@ from eventproc.describe import SupervisorState
 from eventproc.ingestion.changes import terminate
 from eventproc.store.catalog import get_stream
 from eventproc.store.ingestion.unpublished import unpublished_events
-from eventproc.store.model.ingestion import PublishOutcome
+from eventproc.store.model.ingestion import TIME_END_MS, PublishOutcome
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments.holds import HOLD_MS, held_from
 from eventproc.workflows.policies.retention import retained_head
@@ -104,6 +104,9 @@ async def test_groups_have_windows_of_message_times(bench: Bench) -> None:
     await bench.submit_and_run(late_message_rejection_start_ms=5)
     await bench.handoff()
     assert (await bench.active())[0].min_ms == 5
+    await bench.submit_and_run(task_duration_ms=2**63 - 1, early_message_rejection_ms=1)
+    await bench.handoff()
+    assert (await bench.active())[0].max_ms == TIME_END_MS
 
 
 @pytest.mark.acceptance("S24", differs="without automatic reset only the truncated partition is not read")
