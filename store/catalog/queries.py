@@ -107,7 +107,7 @@ def scope_names(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
     """Return the names of the scopes except the system's, sorted. Cost with a filter: as `chosen_entries`."""
 
     def read(part: ListPage) -> list[str]:
-        most = NO_LIMIT if part.limit is None else part.limit + 1  # the system's may be among them
+        most = min(part.most, NO_LIMIT - 1) + 1  # the system's may be among them
         names = keys(tx, SCOPE, prefix=part.prefix, after=part.after or "", limit=most)
         return [name for name in names if not name.startswith("_")][: part.limit]
 
