@@ -314,7 +314,9 @@ def test_what_handlers_emit_with_an_id_is_appended_once_and_a_copy_of_headers_ha
     live(run, apps=(app,))
 
 
-@pytest.mark.parametrize("header", ["ep-id", "ep-ttl-ms", "ep-priority", "ep-job", "ep-job-group", "ep-compacted"])
+@pytest.mark.parametrize(
+    "header", ["ep-id", "ep-ttl-ms", "ep-priority", "ep-job", "ep-job-group", "ep-compacted"]
+)
 def test_the_names_of_reserved_headers_are_refused(header: str) -> None:
     async def test(t: RunningApp) -> None:
         headers = {header: "removed"}

@@ -122,7 +122,7 @@ class DeadLetter(Generic[T]):
     processor: str | None
     failed_ms: int | None
     redriven: int
-    job: str | None
+    job: str | None = attrs.field(repr=False)  # a `repr` of so many fields is long
     _decode: Callable[[bytes], T] | None = attrs.field(default=None, alias="decode", eq=False, repr=False)
 
     @property
