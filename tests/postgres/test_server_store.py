@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import aclosing
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -323,6 +324,7 @@ async def test_large_events_are_kept(url: str) -> None:
 async def test_processor_goes_on_after_the_server_was_away_for_longer_than_a_call_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import_module("opentelemetry.metrics")  # so the processor reads its lag all the time, also if it is idle
     monkeypatch.setattr("eventproc.store.postgres.connection.WRITE_WAIT_MS_MAX", 100)
     app, handled, done, waits = eventproc.App(), list[bytes](), anyio.Event(), anyio.Event()
 
