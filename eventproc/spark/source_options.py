@@ -16,8 +16,9 @@ import attrs
 
 from eventproc.spark.option_names import known_options, store_of
 from eventproc.store.address import StoreAddress
-from eventproc.store.model.argument_checks import check_int, invalid_argument
+from eventproc.store.model.argument_checks import INT_MAX, check_int, invalid_argument
 from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.delays import DUE_MS_MAX
 from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.names import StreamName
@@ -58,7 +59,7 @@ TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 """How long a batch waits for `minEventsPerTrigger`, unless `maxTriggerDelay` says otherwise; as in Kafka's source."""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"([0-9]+) *([a-z]*)", re.ASCII)
+_DURATION: Final = re.compile(r"([0-9]{1,10}) *([a-z]*)", re.ASCII)
 
 _NAMES: Final = (
     *("path", "stream", "streamPattern", "assign", "columns", "includeHeaders", "schema", "mode"),
@@ -152,7 +153,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         partition_events_max=_int_of(given, "maxEventsPerPartition"),
         header_list=_headers_of(given) == HEADER_LIST,
         fail_on_data_loss=_one_of(given, "failOnDataLoss", ("true", "false"), "true") == "true",
-        hold_ms=_int_of(given, "holdMs") or HOLD_MS,
+        hold_ms=_int_of(given, "holdMs", DUE_MS_MAX) or HOLD_MS,
     )
 
 
@@ -179,15 +180,15 @@ def _assigned_of(given: Mapping[str, str]) -> dict[str, tuple[SegmentId | str, .
     return found
 
 
-def _int_of(given: Mapping[str, str], name: str) -> int | None:
+def _int_of(given: Mapping[str, str], name: str, most: int = INT_MAX) -> int | None:
     if (text := given.get(name.lower())) is None:
         return None
     try:
         number = int(text)
     except ValueError:
         number = 0
-    if number < 1:
-        raise invalid_argument(f"option {name}", text, "it must be a whole number, at least 1")
+    if not 1 <= number <= most:
+        raise invalid_argument(f"option {name}", text, f"it must be a whole number, 1 to {most}")
     return number
 
 
@@ -313,7 +314,7 @@ def _place_of(option: str, text: str, stream: str | None) -> PositionSpec:
 
 
 def _time_of(option: str, text: str) -> int:
-    if text.isascii() and text.isdigit():
+    if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     try:
         at = datetime.fromisoformat(text)
