@@ -71,8 +71,8 @@ STARTS_A_PROCESS = frozenset(
 )
 """Python's audit events of a process that starts another one."""
 
-SYSTEM_PROGRAMS: Final = frozenset({"/sbin/mount", "/usr/sbin/sysctl"})
-"""What `eventproc.base.kernel` asks on macOS."""
+SYSTEM_PROGRAMS: Final = frozenset({"/sbin/mount", "/usr/sbin/sysctl", "fc-list"})
+"""What `eventproc.base.kernel` asks on macOS, and what matplotlib asks for fonts, once on each machine."""
 
 
 def _is_of_this_test(record: logging.LogRecord) -> bool:
