@@ -67,6 +67,7 @@ async def test_a_letter_keeps_the_event_its_origin_its_error_and_its_attempts(
         "processor": "billing",
         "failed_ms": 7,
         "redriven": 0,
+        "job": None,
     }
 
 
