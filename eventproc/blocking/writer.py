@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import attrs
@@ -19,6 +19,8 @@ from eventproc.store.segments import Event
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import check_events, reserving
+
+T = TypeVar("T")
 
 
 @twin_of(EventWriter)
@@ -140,23 +142,13 @@ class BlockingWriter(BlockingTwin, Opened):
 
         An interrupt of the call does not end it: earlier calls have posted these events.
         """
-        post = self._twin.post
         refusal: Exception | None = None
         with anyio.CancelScope(shield=True):
             async with self._one_hand_over:
                 while self._handed:
                     event = self._handed.popleft()
                     try:
-                        await post(
-                            event.payload,
-                            key=event.key,
-                            event_time=event.event_time,
-                            headers=event.headers,
-                            partition=event.partition,
-                            id=event.id,
-                            delay_ms=event.delay_ms,
-                            at=event.at,
-                        )
+                        await _given(self._twin.post, event)
                     except Exception as why:
                         refusal = refusal or why
         if refusal is not None:
@@ -164,16 +156,7 @@ class BlockingWriter(BlockingTwin, Opened):
 
     async def _write(self, event: NewEvent[bytes]) -> Event[Any] | DelayedEvent[Any]:
         await self._post()
-        written: Event[Any] | DelayedEvent[Any] = await self._twin.write(
-            event.payload,
-            key=event.key,
-            event_time=event.event_time,
-            headers=event.headers,
-            partition=event.partition,
-            id=event.id,
-            delay_ms=event.delay_ms,
-            at=event.at,
-        )
+        written: Event[Any] | DelayedEvent[Any] = await _given(self._twin.write, event)
         return written
 
     async def _write_many(self, events: list[NewEvent[bytes]], sequence: int | None) -> int:
@@ -190,3 +173,17 @@ class BlockingWriter(BlockingTwin, Opened):
         except WriterFailed:
             pass  # flush raises the failure itself
         await self._twin.flush()
+
+
+def _given(call: Callable[..., Awaitable[T]], event: NewEvent[bytes]) -> Awaitable[T]:
+    """Call `write` or `post` with an event."""
+    return call(
+        event.payload,
+        key=event.key,
+        event_time=event.event_time,
+        headers=event.headers,
+        partition=event.partition,
+        id=event.id,
+        delay_ms=event.delay_ms,
+        at=event.at,
+    )

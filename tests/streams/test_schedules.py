@@ -133,16 +133,22 @@ def test_many_missed_ticks_happen_in_steps() -> None:
     assert (len(found), following) == (100, 100 * MINUTE_MS)
 
 
+async def leave_schedule(world: SimulatedWorld, cron: str, missed: str) -> int:
+    """Create a schedule in a process that stops then, and return its first tick."""
+    first = await world.start()
+    await first.ep.create_scope("s")
+    await first.ep.create_stream("s/t")
+    made = await first.ep.schedules.create("s/c", cron=cron, stream="s/t", missed=missed)
+    await first.stop()
+    assert made.due_ms is not None
+    return made.due_ms
+
+
 @pytest.mark.parametrize(("late_ms", "happens"), [(10_000, True), (70_000, False)])
 def test_a_tick_in_time_happens_though_the_one_before_it_was_missed(late_ms: int, happens: bool) -> None:
     async def test() -> None:
         async with SimulatedWorld(seed=1) as world:
-            first = await world.start()
-            await first.ep.create_scope("s")
-            await first.ep.create_stream("s/t")
-            made = await first.ep.schedules.create("s/c", cron="0 * * * *", stream="s/t", missed="skip")
-            await first.stop()
-            second_tick_ms = (made.due_ms or 0) + 60 * MINUTE_MS
+            second_tick_ms = await leave_schedule(world, "0 * * * *", "skip") + 60 * MINUTE_MS
             world.clock.step_wall(second_tick_ms + late_ms - world.clock.wall_ms())
             second = await world.start()
             await anyio.sleep(1)
@@ -169,12 +175,7 @@ def test_a_damaged_schedule_delays_no_event_of_its_stream() -> None:
 def test_missed_ticks_are_made_up_for_when_a_process_is_there_again(missed: str, count: int) -> None:
     async def test() -> None:
         async with SimulatedWorld(seed=1) as world:
-            first = await world.start()
-            await first.ep.create_scope("s")
-            await first.ep.create_stream("s/t")
-            await first.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", missed=missed)
-            due_ms = (await first.ep.schedules.get("s/c")).due_ms or 0
-            await first.stop()
+            due_ms = await leave_schedule(world, "* * * * *", missed)
             world.clock.step_wall(180 * MINUTE_MS)
             second = await world.start()
             await anyio.sleep(1)
