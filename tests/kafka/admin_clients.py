@@ -5,7 +5,6 @@ Each function blocks; a test calls it in a thread. It returns the code of its er
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -27,7 +26,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tests.kafka.clients import NO_SETTINGS, PATIENCE_S
+from tests.kafka.clients import NO_SETTINGS, PATIENCE_S, run_aiokafka
 
 with warnings.catch_warnings():
     warnings.simplefilter(
@@ -216,7 +215,7 @@ def _aio(address: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
         finally:
             await admin.close()
 
-    return asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
+    return run_aiokafka(run())
 
 
 def aio_create(address: str, topic: str, partitions: int, configs: Mapping[str, str], is_dry: bool) -> int:

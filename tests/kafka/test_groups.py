@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eventproc.runtime import Eventproc
-from tests.kafka.clients import PATIENCE_S, Record, confluent_produce
+from tests.kafka.clients import PATIENCE_S, Record, confluent_produce, run_aiokafka
 from tests.server.support import ServerProcess
 
 with warnings.catch_warnings():
@@ -109,7 +108,7 @@ def aio_read(address: str, group: str, topic: str, count: int, commits: bool) ->
                 await consumer.commit()
             return found
 
-    return asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
+    return run_aiokafka(read())
 
 
 CLIENTS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import ssl
@@ -22,7 +21,7 @@ from scramp import ScramClient
 from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.groups.support import eventually
-from tests.kafka.clients import PATIENCE_S
+from tests.kafka.clients import PATIENCE_S, run_aiokafka
 from tests.kafka.peer import (
     KafkaPeer,
     MetadataRequest,
@@ -137,7 +136,7 @@ def aio_topics(address: str, authority: Path, mechanism: str, user: str, passwor
         finally:
             await client.close()
 
-    return asyncio.run(asyncio.wait_for(look(), PATIENCE_S))
+    return run_aiokafka(look())
 
 
 Topics = Callable[[str, Path, str, str, str], list[str]]

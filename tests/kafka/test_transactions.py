@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from anyio import to_thread
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from eventproc.runtime import Eventproc
-from tests.kafka.clients import PATIENCE_S, Record, confluent_consumer, confluent_produce, take
+from tests.kafka.clients import PATIENCE_S, Record, confluent_consumer, confluent_produce, run_aiokafka, take
 from tests.kafka.group_peer import GroupPeer
 from tests.server.support import ServerProcess
 
@@ -91,7 +90,7 @@ async def test_aiokafka_writes_in_transactions(server: ServerProcess, ep: Eventp
                     await producer.send_and_wait(topic, b"a")
                     await producer.send_and_wait(topic, b"b")
 
-        asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+        run_aiokafka(both())
 
     await to_thread.run_sync(write)
     assert await to_thread.run_sync(values_in, server.kafka, topic, 0, 2) == [b"a", b"b"]
