@@ -32,7 +32,7 @@ from eventproc.ingestion.notices import (
     ScaleNotice,
     encode_notice,
 )
-from eventproc.ingestion.ranges import RANGES_HOLD_MS
+from eventproc.ingestion.ranges import SUPERVISOR_HOLD_MS
 from eventproc.ingestion.spec import AutoscalerConfig, AutoscalerStrategy, LagAggregate, SupervisorSpec
 from eventproc.ingestion.working_state import Situation, WorkingState
 from eventproc.store.ingestion.rows import IngestOffset
@@ -47,7 +47,6 @@ from eventproc.store.model.ingestion import (
     Positions,
     TaskState,
 )
-from eventproc.store.segments.holds import HOLD_MS
 
 RETRIES_MAX: Final = 3
 """How often new tasks take over a pending group that failed or was late. Then another group, of the newest spec, reads
@@ -668,10 +667,8 @@ class SupervisorRun:
                 if key not in bounds or start < bounds[key][1]:
                     starts[key] = start
         if starts or self.view.held:
-            hold_ms = self.spec.io.period_ms + HOLD_MS if self.view.bounds is None else RANGES_HOLD_MS
-            until_ms = self.now_ms + hold_ms
             ends = {key: end for key, (_, end) in bounds.items() if key in starts}
-            self.state.actions.append(HoldEvents(starts, until_ms, ends))
+            self.state.actions.append(HoldEvents(starts, self.now_ms + SUPERVISOR_HOLD_MS, ends))
 
     def _due_ms(self) -> int:
         """Return when the next run is due: after the period, or when something ends before."""

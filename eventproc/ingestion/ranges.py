@@ -27,10 +27,10 @@ from eventproc.store.model.ids import parse_segment
 from eventproc.store.model.ingestion import NO_POSITIONS, PartitionKey, Positions
 from eventproc.store.segments import number_at, segment_state, verify_offset
 
-RANGES_HOLD_MS: Final = 365 * 24 * 3_600_000
-"""How long the events of ranges stay readable while no instance runs their supervisor, in wall ms. Retention does not
-wait for them. Longer keeps nothing more, because the supervisor releases them when it is completed or terminated.
-Shorter loses events if the directory stays closed for so long."""
+SUPERVISOR_HOLD_MS: Final = 365 * 24 * 3_600_000
+"""How long the events of a supervisor stay readable while no instance runs it, in wall ms. Retention does not wait for
+them. Longer keeps nothing more, because a supervisor releases what it will not read again. Shorter loses events if the
+directory stays closed for so long."""
 
 
 def bounds_of(spec: SupervisorSpec, streams: Mapping[str, int]) -> dict[PartitionKey, tuple[int, int]] | None:
@@ -122,7 +122,7 @@ def begin_ranges(tx: Tx, spec: SupervisorSpec, held: Positions = NO_POSITIONS) -
         readable = max(found.offset, first)
         if readable < end:
             starts[key], ends[key] = readable, end
-    hold_unpublished(tx, spec.id, starts, tx.now_ms + RANGES_HOLD_MS, ends)
+    hold_unpublished(tx, spec.id, starts, tx.now_ms + SUPERVISOR_HOLD_MS, ends)
 
 
 def first_positions(

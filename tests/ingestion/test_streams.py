@@ -10,11 +10,12 @@ import pytest
 from eventproc import RetentionPolicy, StreamCut
 from eventproc.describe import SupervisorState
 from eventproc.ingestion.changes import terminate
+from eventproc.ingestion.ranges import SUPERVISOR_HOLD_MS
 from eventproc.store.catalog import get_stream
 from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.ingestion import TIME_END_MS, PublishOutcome
 from eventproc.store.model.partitions import is_reserve
-from eventproc.store.segments.holds import HOLD_MS, held_from
+from eventproc.store.segments.holds import held_from
 from eventproc.workflows.policies.retention import retained_head
 from tests.ingestion.support import HOUR_MS, Bench, spec_of
 
@@ -116,7 +117,7 @@ async def test_a_truncation_of_unread_events_is_named_and_skipped_only_if_asked(
     await bench.submit_and_run(suspended=False)
     _, (task,) = await bench.claim()
     await stream.truncate(await stream.tail())
-    bench.clock.advance(2 * HOLD_MS)  # no supervisor ran for longer than a hold lasts
+    bench.clock.advance(SUPERVISOR_HOLD_MS + 1)  # no supervisor ran for so long
     await task.finish("truncated")
     for _ in range(3):
         await bench.run()
@@ -279,6 +280,7 @@ async def test_a_range_that_a_dead_worker_has_read_is_read_again_after_a_truncat
     await task.step()
     tails = await bench.tails()
     await stream.truncate(await stream.tail())
+    bench.clock.advance(24 * HOUR_MS)  # the directory is closed for a day
     bench.dead.add("dead")
     await bench.run()
     assert (await bench.last_error()).endswith("its worker died")
