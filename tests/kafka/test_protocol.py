@@ -248,6 +248,13 @@ async def test_batches_that_want_no_answer_are_stored_although_their_producer_le
                     break
 
 
+async def test_a_refused_batch_that_wants_no_answer_ends_the_connection(peer: KafkaPeer, topic: str) -> None:
+    peer.send(framed(produce_request(topic, PLAIN_BATCH), 9))
+    peer.send(framed(produce_request("absent", PLAIN_BATCH, acks=0), 9))
+    assert peer.take() != b""  # the answer to the batch before it
+    assert peer.take() == b""
+
+
 async def test_names_that_no_topic_can_have_are_invalid(peer: KafkaPeer) -> None:
     names = [MetadataRequest.MetadataRequestTopic(version=9, name=each) for each in ("a/b", "", "a/b")]
     topics = peer.ask(MetadataRequest(version=9, topics=names), MetadataResponse, 9).topics
