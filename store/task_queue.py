@@ -45,6 +45,9 @@ TASK_MEMORY_MS: Final = 24 * 3600 * 1000
 ATTEMPTS_MAX: Final = 5
 """Starts of a task; after as many deaths it fails, because it may be their cause."""
 
+BACKUP: Final = "backup"
+"""Kind of the tasks that back a directory up. In the backup they have ended."""
+
 INGEST_CHANNEL: Final = "ingest"
 """Topic to wake after a change that supervisors or workers must see. A store without any of them knows no more."""
 
@@ -221,6 +224,14 @@ def cancel_task(tx: Tx, task_id: str) -> TaskInfo:
         replace(tx, TASK, found, task)
         _wake(tx, task_id)
     return task
+
+
+def cancel_tasks_of(tx: Tx, kind: str) -> None:
+    """End all tasks of a kind, running ones too: for a file that no instance has open."""
+    for bucket in range(BUCKET_COUNT):
+        for each in list(_open_tasks(tx, bucket)):
+            if each.value.kind == kind:
+                _end(tx, each, attrs.evolve(each.value, status=TaskStatus.CANCELLED, cancelling=True))
 
 
 def due_tasks(

@@ -18,6 +18,7 @@ from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotFound,
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import StreamState
+from eventproc.store.task_queue import BACKUP
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.policies import CompactTopicTask, OffloadTask
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
@@ -36,7 +37,7 @@ class BackupTask:
 
     __repr__ = short_repr_of_fields
 
-    kind: ClassVar[str] = "backup"
+    kind: ClassVar[str] = BACKUP
     dest: str
 
     def __attrs_post_init__(self) -> None:

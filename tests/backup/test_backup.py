@@ -386,6 +386,9 @@ async def test_a_backup_as_a_task_names_its_folder_and_does_not_replace_one(
     task = await ep.tasks.submit(eventproc.BackupTask(str(dest)))
     done = await ep.tasks.wait(task.id)
     assert (done.status, done.result["path"], done.done) == (TaskStatus.DONE, str(dest), done.total)
+    restore_backup(dest, tmp_path / "restored")
+    async with await eventproc.open(tmp_path / "restored") as restored:
+        assert (await restored.tasks.get(task.id)).status is TaskStatus.CANCELLED
     again = await ep.tasks.submit(eventproc.BackupTask(str(dest)))
     failed = await ep.tasks.wait(again.id)
     assert failed.status is TaskStatus.FAILED
