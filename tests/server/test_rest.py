@@ -19,6 +19,7 @@ from eventproc.base.clock import SystemClock, new_id
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
 from eventproc.server.rest.listener import serve_rest
+from eventproc.server.rest.pravega_values import ScalingConfig
 from eventproc.testing.crash import PATIENCE_S
 from tests.groups.support import eventually
 from tests.server.rest_client import RestClient
@@ -160,6 +161,11 @@ def test_a_rate_has_no_more_segments_than_writers_of_clients_can_serve(rest: Res
     assert (refused.status, "at most 64 segments" in refused.body["detail"]) == (400, True)
     assert rest.call("PUT", path, {"scalingPolicy": {**rate, "targetRate": 20}}).status == 200
     assert rest.get(own)["config"]["scaling"]["segments_max"] == 64
+
+
+def test_a_rate_below_a_kilobyte_is_shown_as_one_that_can_be_sent_back() -> None:
+    shown = ScalingConfig.of(eventproc.ScalingPolicy.by_byte_rate(500))
+    assert shown.policy().target == 1024
 
 
 def test_scaling_events_are_those_of_a_period_after_the_one_before(rest: RestClient) -> None:

@@ -80,12 +80,12 @@ class ScalingConfig(CamelNames):
 
     @classmethod
     def of(cls, policy: ScalingPolicy) -> ScalingConfig:
-        """Return a policy as Pravega has it. Partitions of a topic are a fixed number of segments."""
+        """Return a policy as Pravega has it: rates are rounded up to kB. Partitions of a topic are a fixed number."""
         match policy.kind:
             case ScalingKind.EVENT_RATE:
                 kind, target = ScaleType.BY_RATE_IN_EVENTS_PER_SEC, policy.target
             case ScalingKind.BYTE_RATE:
-                kind, target = ScaleType.BY_RATE_IN_KBYTES_PER_SEC, (policy.target or 0) // _KIB
+                kind, target = ScaleType.BY_RATE_IN_KBYTES_PER_SEC, -(-(policy.target or 0) // _KIB)
             case _:
                 return cls(ScaleType.FIXED_NUM_SEGMENTS, min_segments=policy.segments_min)
         return cls(kind, target, policy.factor, policy.segments_min)
