@@ -21,14 +21,20 @@ import anyio
 from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.host import CONTROLLER
 from eventproc.processors import App, Running
+from eventproc.processors.engine.timers import has_due_timers
+from eventproc.processors.observe.status import describe_processors
+from eventproc.processors.options import Options
 from eventproc.runtime import Eventproc, open_in_store
-from eventproc.store.catalog import SYSTEM_MIGRATIONS
+from eventproc.store.catalog import SYSTEM_MIGRATIONS, list_streams
+from eventproc.store.database import Tx
 from eventproc.store.database.memory_database import MemoryDatabase, MemoryStore
+from eventproc.store.delayed_events import first_once_due_ms
 from eventproc.store.faults import NO_FAULTS, Died, Faults
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
+from eventproc.store.transactions import list_open
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.faults import Action, Fault, FaultPlan
 from eventproc.testing.virtual_runtime import SETTLE_MS_MAX, SystemInTest, create_streams
@@ -70,6 +76,7 @@ class SimulatedInstance:
         self._db: MemoryDatabase | None = None
         self._tasks: BackgroundTasks | None = None
         self._running: list[Running] = []
+        self._processors: list[Options] = []
         self._started = anyio.Event()
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
@@ -102,6 +109,7 @@ class SimulatedInstance:
         """
         running = await self.ep.run(app)
         self._running.append(running)
+        self._processors += [each.options for each in app.processors]
         return running
 
     def start_soon(self, function: Callable[[*Args], Coroutine[Any, Any, object]], *args: *Args) -> None:
@@ -306,7 +314,7 @@ class SimulatedWorld(SystemInTest):
         return 0 if owner is None else owner.owner_epoch - 1
 
     async def settled(self, *, timeout_ms: int = SETTLE_MS_MAX) -> None:
-        """Return when nothing is left to do: requests, events of processors, delayed events, transactions.
+        """Return when nothing is left to do: requests, events and timers of processors, delayed events, transactions.
 
         Virtual time passes as far as that needs.
 
@@ -329,9 +337,17 @@ class SimulatedWorld(SystemInTest):
                 pause_ms = min(2 * pause_ms, LOOK_MS_MAX)
 
     async def _is_busy(self) -> bool:
-        if await self.lag() or await self.ep.db.read(pending_requests):
-            return True
-        return await self.has_open_transactions() or await self.delayed_ms() is not None
+        return await self.has_open_transactions() or await self.ep.db.read(self._has_work)
+
+    def _has_work(self, tx: Tx) -> bool:
+        """Return whether anything is left to do, all at one moment: an event that moves is in one place then."""
+        return (
+            any(each.group.events for each in describe_processors(tx, self.ep.db.peers))
+            or bool(pending_requests(tx))
+            or first_once_due_ms(tx) is not None
+            or any(has_due_timers(tx, each) for instance in self.instances for each in instance._processors)
+            or any(list_open(tx, each.stream_id, limit=1) for each in list_streams(tx))
+        )
 
     def _note_commit(self, instance_id: str, steps: Sequence[str]) -> None:
         name = self._names.get(instance_id, "?")

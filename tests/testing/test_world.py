@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anyio
+import attrs
 import pytest
 
 import eventproc
@@ -10,9 +11,17 @@ from eventproc.store.faults import Died
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.testing import Fault, SimulatedWorld, VirtualRuntime
 from eventproc.testing.virtual_runtime import Backend
+from eventproc.windows import Tumbling, Window
 from tests.support.simulated_world import in_simulated_world
 
 BACKENDS: tuple[Backend, ...] = ("asyncio", "trio")
+
+
+@attrs.define
+class Sales:
+    """What a window counts."""
+
+    count: int = 0
 
 
 class Handled:
@@ -133,3 +142,38 @@ async def test_work_without_an_instance_is_reported(eventproc_world: SimulatedWo
     await eventproc_world.write("s/t", b"1", key="ana")
     with pytest.raises(AssertionError, match="start one"):
         await eventproc_world.settled()
+
+
+@in_simulated_world
+async def test_settled_waits_for_timers_that_event_time_has_reached(world: SimulatedWorld) -> None:
+    app, closed = eventproc.App(), list[int]()
+
+    async def close(window: Window[Sales], _context: eventproc.Context) -> None:
+        await anyio.sleep(5)
+        closed.append(window.value.count)
+
+    @app.window("s/t", Tumbling(1_000), value=Sales, on_close=close)
+    async def count(_event: eventproc.Event, window: Window[Sales]) -> None:
+        window.value.count += 1
+
+    await world.start(app)
+    for event_time in (1, 2, 10_000):
+        await world.write("s/t", b"1", key="ana", event_time=event_time)
+    await world.settled()
+    assert closed == [2]
+
+
+@in_simulated_world
+async def test_settled_misses_no_event_that_is_appended_during_a_look(world: SimulatedWorld) -> None:
+    app, handled = eventproc.App(), list[bytes]()
+
+    @app.processor("s/t")
+    async def handle(event: eventproc.Event) -> None:
+        await anyio.sleep(5)
+        handled.append(event.payload)
+
+    await world.start(app)
+    async with (await world.ep.stream("s/t")).writer() as writer:
+        await writer.write(b"1", key="ana", delay_ms=3)  # when the second look begins
+    await world.settled()
+    assert handled == [b"1"]
