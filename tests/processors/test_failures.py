@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import anyio
 import attrs
 import pytest
 
@@ -13,7 +14,7 @@ from eventproc.processors.observe.status import ProcessorState
 from eventproc.processors.options import Supervisor
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.segments import Event
-from eventproc.testing import Fault, FaultPlan, VirtualClock
+from eventproc.testing import Fault, FaultPlan, VirtualClock, VirtualRuntime
 from tests.processors.support import (
     GROUP,
     STREAM,
@@ -228,6 +229,30 @@ async def test_a_processor_that_failed_says_so_while_its_app_runs_on() -> None:
     async with system() as ep:
         with pytest.raises(ProcessorFailed, match="could not be started"):
             await run()
+
+
+class SlowToFail:
+    """A handler that finds out slowly that it cannot be started."""
+
+    async def start(self) -> None:
+        await anyio.sleep(2)
+        raise OSError("no connection")
+
+    async def process(self, event: Event) -> None: ...
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_an_app_whose_handler_cannot_be_started_meanwhile_ends_immediately(
+    eventproc_runtime: VirtualRuntime, exactly_once: bool
+) -> None:
+    app = App()
+    app.add(SlowToFail, STREAM, group=GROUP, exactly_once=exactly_once)
+    async with system() as ep:
+        began = anyio.current_time()
+        with pytest.raises(ProcessorFailed, match="could not be started"):
+            async with ep.run(app):
+                await anyio.sleep(1)
+        assert anyio.current_time() - began < 3  # and not after the grace period
 
 
 def _raises(_failure: Failure) -> Directive:

@@ -118,12 +118,16 @@ class Engine(HandlerEngine[SegmentCommitter]):
         timers = () if self._timers is None else (self._timers.run,)
         return self._follow_changes, self._read, *committing, *timers
 
-    async def _run_parts(self) -> None:
+    async def run(self) -> None:
+        """See `HandlerEngine.run`."""
         try:
-            with self._fetcher.changes, self._fetcher.stack:
-                await super()._run_parts()
+            await super().run()
         finally:
-            self._reading_ended.set()
+            self._reading_ended.set()  # also if the handler could not be started
+
+    async def _run_parts(self) -> None:
+        with self._fetcher.changes, self._fetcher.stack:
+            await super()._run_parts()
 
     def write_status(self, tx: Tx, text: str) -> None:
         """See `HandlerEngine.write_status`."""
