@@ -106,7 +106,8 @@ class JobCommit:
 class JobCommitter(Committer[HeldDelivery, JobCommit]):
     """Commits finished events of a share group.
 
-    accepted, released, progress: what waits for the next commit, as in `JobCommit`.
+    accepted, released, progress: what waits for the next commit, as in `JobCommit`. `progress` is one object: running
+        calls have it, also on threads.
     """
 
     def __init__(
@@ -133,8 +134,9 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self.ask()
 
     def _take(self) -> JobCommit:
-        commit = JobCommit(self.accepted, self.released, self.progress, self.outbox, self._counters.finished)
-        self.accepted, self.released, self.progress, self.outbox = [], {}, {}, Outbox()
+        progress = {job: self.progress.pop(job) for job in list(self.progress)}
+        commit = JobCommit(self.accepted, self.released, progress, self.outbox, self._counters.finished)
+        self.accepted, self.released, self.outbox = [], {}, Outbox()
         return commit
 
     def _put_back(self, commit: JobCommit) -> None:
@@ -142,7 +144,8 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self.accepted = [*commit.accepted, *self.accepted]
         for pause_ms, held in commit.released.items():
             self.released.setdefault(pause_ms, []).extend(held)
-        self.progress = {**commit.progress, **self.progress}
+        for job, part in commit.progress.items():
+            self.progress.setdefault(job, part)
 
     def publish(self, tx: Tx, commit: JobCommit) -> None:
         """See `Committer.publish`. What this process no longer holds is left out. Raises as `append_emissions`, too."""

@@ -170,6 +170,28 @@ async def test_between_attempts_a_job_waits_and_shows_its_error_and_progress() -
 
 
 @in_virtual_time
+async def test_a_long_job_shows_how_far_it_is_again_and_again() -> None:
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(_event: Event, context: Context) -> None:
+        for done in (1, 2, 3):
+            await anyio.sleep(10)
+            context.progress(done / 4)
+        await anyio.sleep(10)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        async with ep.run(app):
+            job = await ep.jobs(GROUP).submit(b"1")
+            seen = []
+            for _ in range(3):
+                await anyio.sleep(12)
+                seen.append((await job.describe()).progress)
+            assert seen == [0.25, 0.5, 0.75]
+
+
+@in_virtual_time
 async def test_a_cancelled_job_is_not_done_whether_it_runs_waits_or_is_delayed() -> None:
     begun: list[bytes] = []
     app = App()
