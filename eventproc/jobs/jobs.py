@@ -98,6 +98,7 @@ class Job(Generic[R]):
             JobFailed: it failed in all of its attempts.
             JobCancelled: it was cancelled.
             NotFound: no such job, or it ended more than a day ago.
+            InvalidArgument: what its handler returned is not of the type that `ep.jobs` was given.
         """
         if timeout_ms is not None:
             timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
@@ -310,9 +311,15 @@ def encoded_result(result: object) -> bytes | None:
 
 
 def _decoded(stored: bytes | None, kind: type[Any] | None) -> Any:
-    if stored is None or kind is None or kind in PLAIN:
-        return None if stored is None else json.loads(stored)
-    return codec_for(kind).decode(stored)
+    if stored is None:
+        return None
+    if kind is not None and kind not in PLAIN:
+        return codec_for(kind).decode(stored)
+    try:
+        return json.loads(stored.decode())  # bytes alone could pass for UTF-16
+    except ValueError as why:
+        reason = "it is no JSON; name its class, as ep.jobs(..., result=Receipt)"
+        raise invalid_argument("result", stored, reason) from why
 
 
 def _stream_of(tx: Tx, group: str, named: str | None) -> str:

@@ -59,6 +59,21 @@ async def test_results_have_a_type(ep: Eventproc) -> None:
         assert await job.result(timeout_ms=60_000) == Thumbnail("http://a", 64)
 
 
+async def test_a_result_that_is_no_json_needs_its_class(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> bytes:
+        return b"\x00" + event.payload
+
+    async with ep.run(app):
+        job = await ep.jobs(GROUP, JOBS).submit(b"1")
+        with pytest.raises(InvalidArgument, match=r"it is no JSON; name its class"):
+            await job.result(timeout_ms=60_000)
+        assert await ep.jobs(GROUP, result=bytes).job(job.id).result() == b"\x001"
+
+
 async def test_a_second_job_with_an_id_is_the_first_one(ep: Eventproc) -> None:
     await with_jobs(ep, [])
     app = App()
