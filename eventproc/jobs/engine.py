@@ -77,6 +77,10 @@ RENEWALS: Final = 3
 ENDED_MS: Final = 1_000
 """Pause between two looks at streams that are sealed and handled to their ends: a redrive adds a stream."""
 
+ON_THE_WAY_MS: Final = 100
+"""How long after a job was cancelled its event, acquired before, may take to be in hand. Higher: the next cancelled job
+runs on for as long. Lower: a busy event loop misses an event, and its call goes on for nothing."""
+
 FORGET_MS: Final = 60_000
 """Pause between two removals of rows of rates that say nothing any more."""
 
@@ -374,23 +378,26 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 
     async def _follow_cancelled(self) -> None:
         """Cancel the calls of jobs that somebody cancels."""
-        group = self.options.group
-        with self._db.subscribe([watch_cancelled(group)]) as changes:
+        with self._db.subscribe([watch_cancelled(self.options.group)]) as changes:
             while True:
                 await changes.wait()
-                jobs = [each.job for each in self._in_hand() if each.job is not None]
-                if not jobs:
-                    continue
-                cancelled = await retry_transient(
-                    partial(self._db.read, partial(cancelled_jobs, group=group, jobs=jobs)),
-                    f"looking for cancelled jobs of {self.options.label}",
-                    *(self._db.clock, LOG),
-                )
-                for each in self._in_hand():  # not those whose calls have ended since
-                    if each.job in cancelled and not each.closing:
-                        each.closing = True
-                        self._calls.cancel(each)
-                        self._committer.accept(each)
+                await self._end_cancelled()
+                await anyio.sleep(ON_THE_WAY_MS / 1_000)
+                await self._end_cancelled()
+
+    async def _end_cancelled(self) -> None:
+        """Accept the events in hand whose jobs are cancelled, and cancel their calls."""
+        jobs = [each.job for each in self._in_hand() if each.job is not None]
+        if not jobs:
+            return
+        look = partial(cancelled_jobs, group=self.options.group, jobs=jobs)
+        what = f"looking for cancelled jobs of {self.options.label}"
+        cancelled = await retry_transient(partial(self._db.read, look), what, self._db.clock, LOG)
+        for each in self._in_hand():  # not those whose calls have ended since
+            if each.job in cancelled and not each.closing:
+                each.closing = True
+                self._calls.cancel(each)
+                self._committer.accept(each)
 
     def _in_hand(self) -> list[HeldDelivery]:
         """Return the events whose calls run, or have not begun."""

@@ -241,6 +241,32 @@ async def test_a_cancelled_job_is_not_done_whether_it_runs_waits_or_is_delayed()
         assert [each.state for each in await jobs.list(state="cancelled")] == ["cancelled"] * 3
 
 
+@in_virtual_time
+async def test_a_job_that_is_cancelled_while_its_event_comes_to_the_worker_does_not_run_on() -> None:
+    running: set[bytes] = set()
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> None:
+        running.add(event.payload)
+        try:
+            await anyio.sleep(3_600)
+        finally:
+            running.remove(event.payload)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        async with ep.run(app):
+            for number in range(100):
+                job = await jobs.submit(b"%d" % number)
+                for _ in range(3 + number % 2):  # by then its event is acquired, and mostly not in hand
+                    await anyio.lowlevel.checkpoint()
+                assert await job.cancel()
+                await anyio.sleep(1)
+                assert not running
+
+
 async def test_a_job_whose_event_is_cancelled_or_whose_stream_is_deleted_is_cancelled(ep: Eventproc) -> None:
     stream = await with_jobs(ep, [])
     jobs = ep.jobs(GROUP, JOBS)
