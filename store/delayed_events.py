@@ -7,6 +7,7 @@ docs/design/delayed-events.md.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -169,15 +170,22 @@ def list_delayed(tx: Tx, *, stream: str | None, after: str | None, limit: int) -
 
 
 def count_delayed(tx: Tx, stream_id: int) -> int:
-    """Return how many events of a stream wait, or could not be appended. Reads an index over them."""
+    """Return how many events of a stream wait, or could not be appended. Reads an index over them, and all ticks."""
     (count,) = tx.execute("SELECT count(*) FROM delayed_event WHERE stream_id = ?", (stream_id,)).fetchone()
-    return int(count)
+    return int(count) - _count_ticks(tx)[stream_id]
 
 
 def count_all_delayed(tx: Tx) -> dict[int, int]:
     """Return how many events wait, or could not be appended, by the id of their stream. Reads an index over all."""
     rows = tx.execute("SELECT stream_id, count(*) FROM delayed_event GROUP BY stream_id").fetchall()
-    return {stream_id: int(count) for stream_id, count in rows}
+    ticks = _count_ticks(tx)
+    return {stream_id: int(count) - ticks[stream_id] for stream_id, count in rows}
+
+
+def _count_ticks(tx: Tx) -> Counter[int]:
+    """Return how many of the rows of each stream are ticks of schedules, which are no events. One row a schedule."""
+    rows = tx.execute("SELECT stream_id FROM delayed_event WHERE schedule IS NOT NULL").fetchall()
+    return Counter(stream_id for (stream_id,) in rows)
 
 
 def get_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:

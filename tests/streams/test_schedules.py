@@ -13,7 +13,7 @@ import pytest
 from cronsim import CronSim
 
 import eventproc
-from eventproc import App, Event, RetryPolicy
+from eventproc import PRESENT, App, Event, RetryPolicy, SealStream
 from eventproc.describe import MissedTicks
 from eventproc.errors import AlreadyExists, InvalidArgument, NotFound, ScopeNotEmpty, StreamSealed
 from eventproc.store.model.limits import HEADERS_COUNT_MAX
@@ -66,6 +66,7 @@ def test_each_tick_appends_one_event_whose_event_time_it_is(backend: str) -> Non
         assert {(each.payload, each.key) for each in found} == {(b"go", "k")}
         assert found[0].headers == {"h": "x", "ep-schedule": "s/minutely"}
         assert await t.ep.delayed.list() == []
+        assert (await t.ep.requests.preview(SealStream("s/t", PRESENT))).delayed == 0  # a tick is no event
 
     live(test, backend=backend)
 
