@@ -1,6 +1,6 @@
 """Commit rounds: staged rows become extents at the tails of active segments, in the order of the commit decisions.
 
-A round commits complete transactions and copies no bytes of blobs. A transaction with rows of sealed segments, or with
+A round commits complete transactions and copies no bytes of blobs. A transaction with rows of divided segments, or with
 very many rows, is prepared first (`preparation`).
 """
 
@@ -161,15 +161,13 @@ def _ready(tx: Tx, txn: TxnRecord, owners: _RangeOwners, limits: TxnStepLimits) 
         for columns in cursor:
             row = StagedRow._make(columns)
             if row.segment not in active:
-                if row.keyed == BOUND:
-                    target = owners.find(row.segment)
-                    if isinstance(target, KeyRange):
-                        divided[target] = None
-                        target = row.segment
-                elif row.keyed:
-                    return _Unready(pack=txn.rows > limits.round_rows)
-                else:
-                    target = keyless_segment(owners.epoch, txn.id)
+                # Also for keyed rows: a roll merges their segment, and they would never be prepared for the merged one.
+                target = owners.find(row.segment) if row.keyed else keyless_segment(owners.epoch, txn.id)
+                if isinstance(target, KeyRange):
+                    if row.keyed != BOUND:
+                        return _Unready(pack=txn.rows > limits.round_rows)
+                    divided[target] = None
+                    target = row.segment
                 row = row._replace(segment=target)
             rows.append(row)
             inline_bytes += 0 if row.inline is None else len(row.inline)

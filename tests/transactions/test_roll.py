@@ -190,6 +190,23 @@ async def test_a_commit_after_a_merge_opens_no_epoch(ep: Eventproc) -> None:
     assert len(await stream.epochs()) == 3
 
 
+async def test_a_client_and_a_handle_share_a_transaction_whose_segment_was_split(ep: Eventproc) -> None:
+    simulation, stream = RollSimulation(1), await ep.create_stream(NAME)
+    await simulation.begin(stream)
+    await simulation.stage(stream)
+    await stream.split(0)
+    (txn_id,) = simulation.open
+    events = simulation.open[txn_id][1]
+    txn = stream.transaction_of(txn_id)
+    for key in KEYS:
+        events.append(simulation.event(key))
+        await txn.write(events[-1][1], key=key)
+    await txn.flush()
+    await stream.split(1 << 32 | 1)
+    await simulation.decide_all(stream)
+    assert len(await stream.epochs()) == 5
+
+
 async def test_transactions_that_overlap_roll_only_for_those_begun_before_the_split(ep: Eventproc) -> None:
     simulation, stream = RollSimulation(1), await ep.create_stream(NAME)
     await simulation.begin(stream)
