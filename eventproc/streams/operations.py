@@ -17,6 +17,7 @@ from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ran
 from eventproc.store.model.ids import SegmentId, as_segment, as_segments
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records import from_json
 from eventproc.store.requests import Request
 from eventproc.streams.position_texts import parse_position
 from eventproc.streams.queries import cut_at_position
@@ -103,12 +104,16 @@ class TruncateTo(OfStream):
 
 
 async def opened_segments(db: Database, done: Request) -> tuple[Segment, ...]:
-    """Return the segments that a scale which is done has opened; none if it changed nothing. One read at most."""
+    """Return the segments that a scale which is done has opened. One read at most.
+
+    Raises StreamReplaced, and HistoryCompacted if a truncation has dropped their epoch since.
+    """
     if isinstance(done.result, Epoch):
         return done.result.opened
+    stream_id = from_json(done.body, ScaleStream).stream_id
 
     def look(tx: Tx) -> tuple[Segment, ...]:
-        epoch = StoredHistory(tx, get_stream(tx, done.target).value).opened_by(done.id)
-        return () if epoch is None else epoch.opened
+        stream = get_stream(tx, done.target, stream_id=stream_id).value
+        return StoredHistory(tx, stream).opened_by(done.id).opened
 
     return await db.read(look)

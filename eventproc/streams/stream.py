@@ -351,6 +351,7 @@ class Stream(StreamQueries, Generic[T]):
             StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
+            HistoryCompacted: the call is repeated, and a truncation has dropped the epoch that it had opened.
             StillPending: the wait ended first; the scale goes on.
         """
         asked = ScaleStream(self.name, self.stream_id, as_segments(seal), as_key_ranges(ranges))
@@ -377,6 +378,7 @@ class Stream(StreamQueries, Generic[T]):
             StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
+            HistoryCompacted: the call is repeated, and a truncation has dropped the epoch that it had opened.
             StillPending: the wait ended first; the split goes on.
         """
         asked = SplitSegment(self.name, self.stream_id, segment, into)
@@ -401,6 +403,7 @@ class Stream(StreamQueries, Generic[T]):
             StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
+            HistoryCompacted: the call is repeated, and a truncation has dropped the epoch that it had opened.
             StillPending: the wait ended first; the merge goes on.
         """
         asked = MergeNeighbours(self.name, self.stream_id, segments)

@@ -280,6 +280,7 @@ class Topic(Stream[T]):
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StreamSealed: the topic is sealed.
             InProgress: partitions are being added.
+            HistoryCompacted: the call is repeated, and a truncation has dropped the epoch that it had opened.
             StillPending: the wait ended first; the change goes on.
         """
         asked = AddPartitions(self.name, self.stream_id, count)

@@ -81,10 +81,13 @@ class StoredHistory:
         ).fetchone()
         return self.first if row is None else max(int(row[0]), self.first)
 
-    def opened_by(self, request_id: str) -> Epoch | None:
-        """Return the epoch that a request opened, if it is kept. Looks at the newest epochs first."""
-        numbers = range(self.current, self.first - 1, -1)
-        return next((each for each in map(self.epoch, numbers) if each.request_id == request_id), None)
+    def opened_by(self, request_id: str) -> Epoch:
+        """Return the epoch that a request opened. Raises HistoryCompacted. Looks at the newest epochs first."""
+        for number in range(self.current, self.first - 1, -1):
+            if (found := self.epoch(number)).request_id == request_id:
+                return found
+        name = f"of request {request_id}"
+        raise HistoryCompacted(kind="epoch", name=name, stream=self.stream, first_epoch=self.first)
 
     def _read(self, number: int) -> Epoch:
         key = f"{self.stream} {number}"

@@ -12,8 +12,8 @@ import eventproc
 from eventproc import RetentionPolicy, ScalingPolicy, Stream, StreamCut
 from eventproc.base.clock import id_time_ms, new_id, part_id
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import Expired, InvalidArgument, NotFound
-from eventproc.store.model.metadata_errors import StaleVersion
+from eventproc.store.model.errors import Expired, InvalidArgument, NotFound, StreamReplaced
+from eventproc.store.model.metadata_errors import HistoryCompacted, StaleVersion
 from eventproc.store.requests import OUTCOME_MEMORY_MS
 from eventproc.streams.operations import MergeNeighbours, SplitSegment
 from eventproc.testing import VirtualClock
@@ -93,6 +93,31 @@ async def test_a_call_is_repeated_after_others_have_changed_what_it_started_from
     await made.stream.update(tags=["a"], request_id=update_id)
     with pytest.raises(StaleVersion):
         await made.stream.split("2.1", if_version=version, request_id=made.ep.requests.new_id())
+
+
+async def test_a_repeated_scale_says_that_its_epoch_is_gone(made: StreamAndTopic) -> None:
+    split, merge, add = (made.ep.requests.new_id() for _ in range(3))
+    parts = await made.stream.split("1.1", request_id=split)
+    await made.stream.merge(*parts, request_id=merge)
+    await made.topic.add_partitions(1, request_id=add)
+    for _ in range(3):
+        await made.stream.split((await made.stream.segments())[0].id)
+        await made.topic.add_partitions(1)
+    await made.stream.truncate(await made.stream.tail())
+    await made.topic.truncate(await made.topic.tail())
+    with pytest.raises(HistoryCompacted, match=f"epoch of request {split} is older"):
+        await made.stream.split("1.1", request_id=split)
+    for repeated in (
+        made.stream.merge(*parts, request_id=merge),
+        made.topic.add_partitions(1, request_id=add),
+    ):
+        with pytest.raises(HistoryCompacted):
+            await repeated
+    await made.stream.seal()
+    await made.stream.delete()
+    await made.ep.create_stream("s/t")
+    with pytest.raises(StreamReplaced):
+        await made.stream.split("1.1", request_id=split)
 
 
 async def test_a_deletion_is_repeated_although_the_stream_is_gone(made: StreamAndTopic) -> None:

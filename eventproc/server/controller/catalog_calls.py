@@ -216,8 +216,6 @@ class CatalogCalls:
         epoch = await self.db.read(
             lambda tx: StoredHistory(tx, get_stream(tx, name).value).opened_by(done.id)
         )
-        if epoch is None:
-            raise NotFound(kind="epoch", name=f"{name} of request {done.id}")
         return pb.ScaleResponse(
             status=pb.ScaleResponse.STARTED,
             segments=[segment_range(name, each) for each in epoch.opened],
