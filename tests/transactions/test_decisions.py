@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from attrs import evolve
 
@@ -18,7 +20,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.segments import WriterSequence, seal_segments
-from eventproc.store.transactions import StagedTotals, decisions, list_open
+from eventproc.store.transactions import StagedTotals, count_open, decisions, list_open
 from tests.transactions.support import (
     HIGH,
     LOW,
@@ -48,6 +50,15 @@ async def test_a_transaction_begins_open_and_a_repetition_begins_no_other(txn_st
     assert found.execution_until_ms is not None
     assert found.execution_until_ms - found.lease_until_ms == 5_000 * 999
     assert found.instance == txn_stream.db.instance_id
+
+
+async def test_only_transactions_that_are_not_decided_count_as_open(txn_stream: TxnStream) -> None:
+    begun = [await txn_stream.begin() for _ in range(3)]
+    await txn_stream.commit(begun[0])
+    await txn_stream.abort(begun[1])
+    own = {txn_stream.stream.stream_id}
+    for among, open_now in ((None, 1), (own, 1), ({99}, 0)):
+        assert await txn_stream.db.read(partial(count_open, among=among)) == open_now
 
 
 async def test_a_transaction_of_another_incarnation_is_refused(txn_stream: TxnStream) -> None:
