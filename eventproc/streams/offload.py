@@ -133,9 +133,9 @@ async def _offload_run(
             place_hold(tx, stream_id, name, plan=name, ranges=[[run]], until_ms=until_ms)
         return run
 
-    if (run := await write(hold, step=Step.OFFLOAD)) is None:
-        return None
-    try:
+    try:  # around the hold, too: a cancellation may be raised after its commit
+        if (run := await write(hold, step=Step.OFFLOAD)) is None:
+            return None
         done = OffloadResult()
         for chunk, moved in await run_uninterrupted(
             lambda: anyio.to_thread.run_sync(_export_run, db, export, run)

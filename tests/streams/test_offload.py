@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED, Step
 from eventproc.store.model.errors import CorruptRecord, NotSupported, StreamReplaced
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event
-from eventproc.store.segments.holds import HeldRange
+from eventproc.store.segments.holds import HeldRange, held_from
 from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
 from eventproc.store.segments.reaper import free_step
@@ -183,6 +184,20 @@ async def write_large(stream: Stream) -> None:
     async with stream.writer() as writer:
         for _ in range(400):
             await writer.post(b"x" * 1000, key="k")
+
+
+async def test_an_offload_that_is_cancelled_as_it_begins_holds_nothing_up(
+    ep: Eventproc, stream: Stream
+) -> None:
+    await write_large(stream)
+
+    async def hold(fn: Callable[[Tx], T], *, step: Step) -> T:
+        await ep.db.write(fn, step=step)
+        raise asyncio.CancelledError  # as by `asyncio.timeout` during the commit
+
+    with pytest.raises(asyncio.CancelledError):
+        await offload(ep.db, stream.name, stream.stream_id, ep.db.clock.wall_ms(), limits=SMALL, write=hold)
+    assert await ep.db.read(partial(held_from, stream_id=stream.stream_id)) == {}
 
 
 async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
