@@ -153,11 +153,13 @@ class JointTransaction:
             self._entered, self._left = False, True
             for part in self._parts.values():
                 part.leave()
-            if not self._is_decided:
-                await run_uninterrupted(partial(abort_at_the_end, self._name, self._abort))
-            hold, self._hold = self._hold, None
-            if hold is not None and not hold.try_end():
-                await run_uninterrupted(hold.end)
+            try:
+                if not self._is_decided:
+                    await run_uninterrupted(partial(abort_at_the_end, self._name, self._abort))
+            finally:  # also if the task was cancelled during the abort
+                hold, self._hold = self._hold, None
+                if hold is not None and not hold.try_end():
+                    await run_uninterrupted(hold.end)
 
     @property
     def streams(self) -> tuple[str, ...]:

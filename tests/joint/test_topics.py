@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import anyio
 import pytest
 
+import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.topics import Consumer, Topic
@@ -74,3 +78,37 @@ async def test_a_topic_that_grows_meanwhile_takes_the_events(ep: Eventproc, clic
         await txn.write("s/bills", b"6", partition=1)
     assert sorted(await visible(bills)) == [b"%d" % number for number in range(7)]
     assert len(await visible(clicks)) == 15
+
+
+def test_a_block_that_asyncio_cancels_gives_the_progress_back() -> None:
+    asyncio.run(_cancel_in_each_turn())
+
+
+async def _cancel_in_each_turn() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        source = await ep.create_topic("s/in", partitions=1)
+        bills = await ep.create_topic("s/bills", partitions=1)
+        async with source.producer() as producer:
+            await producer.write(b"again")
+        group = await ep.create_group("s/g", [source])
+
+        async def fail(failed: asyncio.Event) -> None:
+            async with ep.transaction(consumer=consumer) as txn:
+                assert [event.payload for event in await consumer.poll(timeout_ms=0)] == [b"again"]
+                await txn.write(bills, b"lost")
+                await txn.flush()
+                failed.set()
+                raise ZeroDivisionError
+
+        async with group.consumer("a", auto_commit=False) as consumer:
+            for turns in range(20):
+                failed = asyncio.Event()
+                failing = asyncio.create_task(fail(failed))
+                await failed.wait()
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                failing.cancel()
+                await asyncio.wait([failing])
+                assert failing.cancelled() or isinstance(failing.exception(), ZeroDivisionError)
+        assert await visible(bills) == []
