@@ -172,7 +172,10 @@ _INSERT: Final = """
 def _window(
     tx: Tx, txn: TxnRecord, epoch: Epoch, first_seq: int, pack: bool, rows_max: int
 ) -> tuple[list[StagedRow], dict[int, int], int | None]:
-    """Return the rows of one step, the last part of each of their stagings, and the next staging."""
+    """Return the rows of one step, the last part of each of their stagings, and the next staging.
+
+    Either all of the rows are bound to the key ranges of their segments, or none.
+    """
     work: list[StagedRow] = []
     last_part: dict[int, int] = {}
     size_bytes = 0
@@ -184,6 +187,8 @@ def _window(
         for columns in cursor:
             row = StagedRow._make(columns)
             full = size_bytes >= PREPARE_BYTES or len(work) >= rows_max
+            # A key may have bound events and others in two segments, which a roll then merges.
+            full = full or (bool(work) and (row.keyed == BOUND) is not (work[-1].keyed == BOUND))
             if full and row.seq not in last_part:  # a staging is never split between steps
                 return work, last_part, row.seq
             last_part[row.seq] = row.part

@@ -18,7 +18,13 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.roll import plan_roll
 from eventproc.store.model.routing import point
 from eventproc.store.segments import EventBlock, SegmentEvents, WriterSequence
-from eventproc.store.transactions import create_txn, decide_and_commit, decide_commit, stage
+from eventproc.store.transactions import (
+    TXN_STEP_LIMITS,
+    create_txn,
+    decide_and_commit,
+    decide_commit,
+    stage,
+)
 from eventproc.streams import Stream
 from eventproc.testing import VirtualClock, check, run_seeded
 from tests.support.memory import ep as ep  # a fixture
@@ -81,6 +87,15 @@ class RollSimulation:
             )
         )
         events += new
+
+    async def write_with_handle(self, stream: Stream) -> None:
+        """Write an event of each key to the only open transaction, routed by the present epoch."""
+        ((txn_id, (_, events)),) = self.open.items()
+        txn = stream.transaction_of(txn_id)
+        for key in KEYS:
+            events.append(self.event(key))
+            await txn.write(events[-1][1], key=key)
+        await txn.flush()
 
     async def write(self, stream: Stream, key: str | None = None) -> None:
         event = self.event(key or self.random.choice(KEYS))
@@ -195,16 +210,21 @@ async def test_a_client_and_a_handle_share_a_transaction_whose_segment_was_split
     await simulation.begin(stream)
     await simulation.stage(stream)
     await stream.split(0)
-    (txn_id,) = simulation.open
-    events = simulation.open[txn_id][1]
-    txn = stream.transaction_of(txn_id)
-    for key in KEYS:
-        events.append(simulation.event(key))
-        await txn.write(events[-1][1], key=key)
-    await txn.flush()
+    await simulation.write_with_handle(stream)
     await stream.split(1 << 32 | 1)
     await simulation.decide_all(stream)
     assert len(await stream.epochs()) == 5
+
+
+async def test_a_shared_transaction_keeps_the_order_of_keys_when_its_rows_are_packed(ep: Eventproc) -> None:
+    ep.db.shared[TXN_STEP_LIMITS].round_rows = 2
+    simulation, stream = RollSimulation(1), await ep.create_stream(NAME)
+    await simulation.begin(stream)
+    await stream.split(0)
+    for _ in range(3):
+        await simulation.write_with_handle(stream)
+        await simulation.stage(stream)
+    await simulation.decide_all(stream)
 
 
 async def test_transactions_that_overlap_roll_only_for_those_begun_before_the_split(ep: Eventproc) -> None:
