@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -69,16 +70,21 @@ def run(folder: Path, *, count: int) -> FlightsReport:
 def _extract(file: Path, count: int) -> dict[str, list[int]]:
     """Write the first flights with their numbers to `file`, and return the numbers by aircraft."""
     by_key: dict[str, list[int]] = {}
-    packed = ROOT / "data" / "flights.csv.xz"
-    with lzma.open(packed, "rt", encoding="utf-8", newline="") as rows, file.open("w", newline="") as out:
-        reading = csv.DictReader(rows)
-        assert reading.fieldnames is not None, "the file has a header"
-        writing = csv.DictWriter(out, ["row", *reading.fieldnames])
-        writing.writeheader()
-        for number, row in enumerate(islice(reading, count)):
+    with file.open("w", newline="") as out:
+        for number, row in enumerate(islice(flights(), count)):
+            writing = csv.DictWriter(out, ["row", *row])
+            if number == 0:
+                writing.writeheader()
             writing.writerow({"row": number, **row})
             by_key.setdefault(row[KEY], []).append(number)
     return by_key
+
+
+def flights() -> Iterator[dict[str, str]]:
+    """Yield the rows of the file."""
+    packed = ROOT / "data" / "flights.csv.xz"
+    with lzma.open(packed, "rt", encoding="utf-8", newline="") as rows:
+        yield from csv.DictReader(rows)
 
 
 def _command(arguments: list[str]) -> list[str]:

@@ -29,6 +29,7 @@ from anyio import to_thread
 from eventproc import Event
 from eventproc.blocking import BlockingEventproc, BlockingStream, open_blocking
 from eventproc.cli.exit_codes import WRONG_STATE
+from eventproc.ingestion import SupervisorSpec
 from eventproc.store.ingestion import read_offsets, read_tasks
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.table_access import on_tables
@@ -119,6 +120,7 @@ class KillsSite:
     """Where a run takes place: on this machine, in a directory. Other sites override what differs.
 
     address: of the store, for the processes. copies: streams that get every event, by processes of the site's own.
+    specs: of the supervisors. slots: of each worker.
     """
 
     machines: Mapping[str, Sequence[Machine]] = {
@@ -129,6 +131,8 @@ class KillsSite:
     """Where the processes of each kind run, in the order in which they start."""
 
     copies: Sequence[str] = ()
+    specs: Sequence[SupervisorSpec] = SPECS
+    slots = 4
 
     def __init__(self, folder: Path, *, master: str = "local[1]") -> None:
         """master: Spark's, for the workers."""
@@ -143,7 +147,7 @@ class KillsSite:
     def command(self, kind: str) -> list[str]:
         """Return the arguments of the interpreter for a process of a kind, but for a writer's own."""
         if kind == "worker":
-            worker = ["ingest", "worker", "--slots", "4", "--master", self.master]
+            worker = ["ingest", "worker", "--slots", str(self.slots), "--master", self.master]
             return ["-m", "eventproc", "-C", self.address, *worker]
         return ["-m", "tests.spark.spark_kills", kind, self.address]
 
@@ -169,6 +173,9 @@ class KillsSite:
     def cut(self, machine: Machine) -> AbstractContextManager[None]:
         """Cut a machine off during the block."""
         return nullcontext()
+
+    def check(self, kills: SparkKills) -> None:
+        """Compare what the site's own supervisors have published. Raises AssertionError."""
 
 
 class KindProcess(TortureProcess):
@@ -207,14 +214,15 @@ class WriterProcess(KindProcess):
 class TaskProgress:
     """What the tasks of living workers do, since `begin`."""
 
-    def __init__(self, ep: BlockingEventproc) -> None:
+    def __init__(self, ep: BlockingEventproc, specs: Sequence[SupervisorSpec]) -> None:
         self._ep = ep
+        self._specs = specs
         self.begin()
 
     def begin(self) -> None:
         """Count from now on."""
         self._before = self._seen = self._reads()
-        self._left, self._since = unpublished(self._ep), time.monotonic()
+        self._left, self._since = unpublished(self._ep, self._specs), time.monotonic()
 
     @property
     def pause_s(self) -> float:
@@ -226,7 +234,7 @@ class TaskProgress:
 
         Raises AssertionError if the reports of all tasks stay as they are for STALL_S.
         """
-        left, now = unpublished(self._ep), self._reads()
+        left, now = unpublished(self._ep, self._specs), self._reads()
         if left < self._left or any(self._before.get(key, read) != read for key, read in now.items()):
             return True
         if now != self._seen:
@@ -240,7 +248,7 @@ class TaskProgress:
         db = self._ep._twin.db
         return {
             each.id: (each.n, each.read)
-            for spec in SPECS
+            for spec in self._specs
             for each in self._ep._loop.call(
                 db.read, lambda tx, spec=spec: read_tasks(tx, spec.schema.datasource)
             )
@@ -248,10 +256,10 @@ class TaskProgress:
         }
 
 
-def unpublished(ep: BlockingEventproc) -> int:
-    """Return the bytes that are not published, of both tables."""
+def unpublished(ep: BlockingEventproc, specs: Sequence[SupervisorSpec]) -> int:
+    """Return the bytes that are not published, of all tables."""
     left = 0
-    for spec in SPECS:
+    for spec in specs:
         found = ep._loop.call(
             ep._twin.db.read, lambda tx, spec=spec: unpublished_events(tx, spec.schema.datasource)
         )
@@ -289,9 +297,9 @@ class SparkKills:
             for kind, machines in self._site.machines.items():
                 for machine in machines:
                     self._start(kind, machine)
-            for spec in SPECS:
+            for spec in self._site.specs:
                 self._ep.submit_supervisor(spec)
-            self._progress = TaskProgress(self._ep)
+            self._progress = TaskProgress(self._ep, self._site.specs)
             for kind in victims:
                 self._disturb(kind)
             self._write_the_rest()
@@ -407,7 +415,7 @@ class SparkKills:
 
     def _say_progress(self) -> None:
         if self.report.kills.total() % 10 == 0:
-            say(f"{self.report}; {unpublished(self._ep)} bytes are not published")
+            say(f"{self.report}; {unpublished(self._ep, self._site.specs)} bytes are not published")
 
     def _acknowledged(self) -> list[int]:
         return [each.acknowledged for each in self._writers]
@@ -444,9 +452,9 @@ class SparkKills:
             self._wait_change(self._acknowledged, "the writers do not go on")
 
     def _wait_published(self) -> None:
-        """Wait until both tables have everything."""
+        """Wait until all tables have everything."""
         self._progress.begin()
-        while unpublished(self._ep):
+        while unpublished(self._ep, self._site.specs):
             self._check_running()
             PAUSE.wait(LOOK_S)
             if self._progress.made():
@@ -470,7 +478,9 @@ class SparkKills:
             assert stored_events(ep, name) == stored, f"{name} has other events"
         found = IngestionAccount()
         for spec in SPECS:
-            self._take_rows(spec.schema.datasource, found)
+            name = spec.schema.datasource
+            self.take_rows(name, partial(found.take_rows, name))
+        self._site.check(self)
 
         def take(event: Event) -> None:
             table, segment = (str(event.headers[name]) for name in ("ep-table", "ep-segment"))
@@ -487,12 +497,12 @@ class SparkKills:
         report.unparseable = found.unparseable
         tasks = (
             ep._loop.call(db.read, lambda tx, spec=spec: read_tasks(tx, spec.schema.datasource))
-            for spec in SPECS
+            for spec in self._site.specs
         )
         report.tasks = dict(Counter(task.state.value for task in itertools.chain.from_iterable(tasks)))
 
-    def _take_rows(self, name: str, account: IngestionAccount) -> None:
-        """Count the rows of a table."""
+    def take_rows(self, name: str, take: Callable[[pyarrow.RecordBatch], None]) -> None:
+        """Pass the rows of a table on, and count its files."""
 
         def read(tables: StoreTables) -> None:
             used = [each.path for each in tables.used(name)]
@@ -502,7 +512,7 @@ class SparkKills:
             for path in used:
                 with tables.files.open_arrow(path) as source:
                     for rows in pyarrow.parquet.ParquetFile(source).iter_batches():
-                        account.take_rows(name, rows)
+                        take(rows)
 
         self._ep._loop.call(on_tables, self._ep._twin.db, read)
 

@@ -6,31 +6,39 @@ The run is that of `tests.spark.spark_kills`, on seven machines with
 addresses and folders of their own: a standalone master's two workers, two workers of the ingestion, two machines with
 writers and hosts, and one with the driver of a streaming query from stream to stream. They share a PostgreSQL server
 and object storage. Of each kind of process so many are killed, executors and their Python processes among them, and
-so many times a machine is cut off, while the streams are scaled. A machine is a network namespace. Needs root.
+so many times a machine is cut off, while the streams are scaled. A third supervisor makes a table of all flights of
+`data`, which were written before. A machine is a network namespace. Needs root.
 
 At the end it says how much memory the processes of each kind had, while each fifth of the events was published.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+import attrs
 import psutil
+import pyarrow as pa
 from anyio import to_thread
 
 import eventproc.spark
+from eventproc import ScalingPolicy
 from eventproc.blocking import BlockingEventproc, open_blocking
+from eventproc.ingestion import DataSchema, Dimension, Granularity, Metric, MetricType, TimestampSpec
 from tests.spark.cluster import Machine, executors, standalone_cluster
 from tests.spark.conftest import CHEAP
-from tests.spark.ingestion_account import EACH, STREAM
+from tests.spark.flights_kills import flights
+from tests.spark.ingestion_account import EACH, SPECS, STREAM
 from tests.spark.spark_kills import (
     KillsSite,
     KindProcess,
@@ -53,6 +61,26 @@ SPARK_MACHINES, WORKER_MACHINES, HOST_MACHINES, QUERY_MACHINE = (1, 2), (3, 4), 
 
 COPY: Final = "s/copy"
 """The stream that the query writes."""
+
+FLIGHTS, BY_DAY = "s/flights", "flights"
+"""The stream of the flights, and their table."""
+
+FLIGHTS_SPEC: Final = attrs.evolve(
+    SPECS[1],
+    io=attrs.evolve(SPECS[1].io, streams=(FLIGHTS,), late_message_rejection_ms=None, replicas=1),
+    schema=DataSchema(
+        datasource=BY_DAY,
+        timestamp=TimestampSpec(column="time_hour"),
+        dimensions=(Dimension(name="carrier"), Dimension(name="origin")),
+        metrics=(
+            Metric(name="events", type=MetricType.COUNT),
+            Metric(name="distance", type=MetricType.LONG_SUM, field="distance"),
+        ),
+        query_granularity=Granularity.DAY,
+        segment_granularity=Granularity.MONTH,
+    ),
+    tuning=attrs.evolve(SPECS[1].tuning, unparseable_stream=None),
+)
 
 SETTINGS: Final = {
     "spark.cores.max": "1",
@@ -78,6 +106,8 @@ class ClusterSite(KillsSite):
         "query": [machine_of(QUERY_MACHINE)],
     }
     copies = (COPY,)
+    specs = (*SPECS, FLIGHTS_SPEC)
+    slots = 6
 
     def __init__(self, folder: Path, server: Server, master: str) -> None:
         super().__init__(folder, master=master)
@@ -125,6 +155,34 @@ class ClusterSite(KillsSite):
             yield
         finally:
             run_command(f"ip link set {link} up")
+
+    def check(self, kills: SparkKills) -> None:
+        """See `KillsSite`. Each day, carrier and airport has the flights of the file, and their miles."""
+        found, wanted = Counter[tuple[str, str, str, str]](), Counter[tuple[str, str, str, str]]()
+
+        def take(rows: pa.RecordBatch) -> None:
+            for row in rows.to_pylist():
+                _count(found, row["__time"].date().isoformat(), row, row["events"])
+
+        kills.take_rows(BY_DAY, take)
+        for flight in flights():
+            _count(wanted, flight["time_hour"][:10], flight, 1)
+        assert found == wanted, f"flights differ: {list((wanted - found).items())[:5]} are missing"
+
+
+def _count(sums: Counter[tuple[str, str, str, str]], day: str, row: Mapping[str, Any], events: int) -> None:
+    """Add a row, or a flight, to the sums of its day, carrier and airport."""
+    key = day, row["carrier"], row["origin"]
+    sums[*key, "flights"] += events
+    sums[*key, "miles"] += int(row["distance"])
+
+
+def write_flights(ep: BlockingEventproc) -> None:
+    """Create the stream of the flights, and write all of them."""
+    ep.create_stream(FLIGHTS, scaling=ScalingPolicy.fixed(2))
+    with ep.stream(FLIGHTS).writer() as writer:
+        count = writer.write_many((json.dumps(each).encode(), each["tailnum"]) for each in flights())
+    say(f"{count} flights are written")
 
 
 class MemorySampler(threading.Thread):
@@ -184,6 +242,8 @@ def run(folder: Path, server: Server, victims: Sequence[str], *, seed: int, even
     ) as master:
         site = ClusterSite(folder, server, master)
         create_streams(site)
+        with site.open(host=True) as creator:
+            write_flights(creator)
         with site.open() as ep:
             kills = SparkKills(site, ep, seed=seed, events=events)
             memory = MemorySampler(site, ep, kills, events)
