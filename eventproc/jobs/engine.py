@@ -77,10 +77,6 @@ RENEWALS: Final = 3
 ENDED_MS: Final = 1_000
 """Pause between two looks at streams that are sealed and handled to their ends: a redrive adds a stream."""
 
-ON_THE_WAY_MS: Final = 100
-"""How long after a job was cancelled its event, acquired before, may take to be in hand. Higher: the next cancelled job
-runs on for as long. Lower: a busy event loop misses an event, and its call goes on for nothing."""
-
 FORGET_MS: Final = 60_000
 """Pause between two removals of rows of rates that say nothing any more."""
 
@@ -235,6 +231,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             write_status=self.write_status,
         )
         self._paused = False
+        self._cancellations = 0  # how often somebody has cancelled jobs
         self._room = anyio.Event()
 
     @property
@@ -355,7 +352,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             if took_ms > SLOW_MS:
                 most = max(least, most // 2)
             asked = await self._admitted(max(most - queues.unfinished, 1))
-            poll = partial(self._consumer.poll_held, asked)
+            poll, before = partial(self._consumer.poll_held, asked), self._cancellations
             if not (found := await retry_transient(poll, what, clock, LOG)):
                 await anyio.sleep(ENDED_MS / 1_000)
                 continue
@@ -363,6 +360,8 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
                 most = max(min(2 * most, AHEAD_EVENTS_MAX), least)
             queues.put([(each.event, each) for each in found])
             self.pool.wake()
+            if self._cancellations != before:  # perhaps of jobs whose events were on their way
+                await self._end_cancelled()
 
     async def _admitted(self, wanted: int) -> int:
         """Return how many events to ask for, once a call may begin: what exceeds a rate would only be set aside."""
@@ -381,8 +380,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         with self._db.subscribe([watch_cancelled(self.options.group)]) as changes:
             while True:
                 await changes.wait()
-                await self._end_cancelled()
-                await anyio.sleep(ON_THE_WAY_MS / 1_000)
+                self._cancellations += 1
                 await self._end_cancelled()
 
     async def _end_cancelled(self) -> None:

@@ -337,6 +337,7 @@ class SimulatedWorld(SystemInTest):
                 pause_ms = min(2 * pause_ms, LOOK_MS_MAX)
 
     async def _is_busy(self) -> bool:
+        # The first look also stores the transactions that this opening has not begun in the database yet.
         return await self.has_open_transactions() or await self.ep.db.read(self._has_work)
 
     def _has_work(self, tx: Tx) -> bool:

@@ -234,9 +234,8 @@ def _prepare(db: Database, source: Path, copy: Path) -> tuple[str, int]:
         forget_outside_readers(tx)
         # The backup has all files, and what is restored must not delete those of the original.
         tx.execute("DELETE FROM meta WHERE key = ?", (PLACE,))
-        cancel_tasks_of(
-            tx, BACKUP
-        )  # what is restored must not be backed up, perhaps to where this backup lies
+        # Otherwise what is restored is backed up, perhaps to where this backup was.
+        cancel_tasks_of(tx, BACKUP)
     with read_file(copy, db.clock) as tx:
         if found := check_all_pages(tx):
             raise CorruptRecord(key=str(source), reason=f"the database is damaged ({'; '.join(found)})")

@@ -71,10 +71,9 @@ def _extract(file: Path, count: int) -> dict[str, list[int]]:
     """Write the first flights with their numbers to `file`, and return the numbers by aircraft."""
     by_key: dict[str, list[int]] = {}
     with file.open("w", newline="") as out:
+        writing = csv.DictWriter(out, ["row", *next(flights())])
+        writing.writeheader()
         for number, row in enumerate(islice(flights(), count)):
-            writing = csv.DictWriter(out, ["row", *row])
-            if number == 0:
-                writing.writeheader()
             writing.writerow({"row": number, **row})
             by_key.setdefault(row[KEY], []).append(number)
     return by_key

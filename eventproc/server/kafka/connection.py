@@ -131,21 +131,21 @@ class KafkaConnection:
             together = self._waiting[:]
             produced = iter(await self._appender.append([each for one in together for each in one.batches]))
             answers = b""  # sent together: a call of the system costs more than an answer
-            unsaid: list[c.BatchAnswer] = []
+            unsaid: c.BatchAnswer | None = None
             for one in together:
                 batches = list(islice(produced, len(one.batches)))
                 if one.needs_answer:
                     answers += produce_answer(one.request, batches)
                 else:
-                    unsaid += [each for each in batches if each.code != KafkaCode.NONE]
+                    unsaid = next((each for each in batches if each.code != KafkaCode.NONE), unsaid)
                 if answers and (len(answers) >= PIECE_BYTES or one is together[-1]):
                     await self._send(answers)
                     answers = b""
                 await self._channel.memory.give_back(one.held_bytes)
-            if unsaid:  # as a broker does: the producer notices it, and asks again where the topic is
-                first = unsaid[0]
-                what = f"a batch for {first.place.topic}, which wants no answer"
-                raise ConnectionOver(f"{what}, is refused: {first.text or first.code.name}")
+            if unsaid is not None:
+                # As a broker does: the producer notices it, and asks again where the topic is.
+                what = f"a batch for {unsaid.place.topic}, which wants no answer"
+                raise ConnectionOver(f"{what}, is refused: {unsaid.text or unsaid.code.name}")
             del self._waiting[: len(together)]
             self._note_change()
 
