@@ -350,9 +350,8 @@ async def test_old_versions_of_produce_are_announced_for_old_clients_and_end_the
     announced = peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
     assert [each.min_version for each in announced if each.api_key == 0] == [0]
     with KafkaPeer(server.kafka) as other:
-        other.send(
-            framed(produce_request(topic, PLAIN_BATCH, version=3), 3)[:6] + bytes([0, version]) + bytes(4)
-        )
+        request = framed(produce_request(topic, PLAIN_BATCH, version=3), 3)
+        other.send(request[:6] + bytes([0, version]) + request[8:])
         assert other.take() == b""
     assert peer.fetch(topic, 0)[1] == 0
 
