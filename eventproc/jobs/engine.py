@@ -85,12 +85,12 @@ FORGET_MS: Final = 60_000
 class JobCommit:
     """What one transaction makes durable.
 
-    accepted: finished events. released: {pause in ms: failed events}. progress: of jobs, from 0 to 1.
+    accepted: finished events. released: {pause in ms: failed events}. progress: {event of a job: from 0 to 1}.
     """
 
     accepted: Sequence[HeldDelivery]
     released: Mapping[int, Sequence[HeldDelivery]]
-    progress: Mapping[str, float]
+    progress: Mapping[HeldDelivery, float]
     outbox: Outbox[HeldDelivery]
     finished: int
 
@@ -124,7 +124,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         super().__init__(db, options, counters, measure, ended=ended, write_status=write_status)
         self.accepted: list[HeldDelivery] = []
         self.released: dict[int, list[HeldDelivery]] = {}
-        self.progress: dict[str, float] = {}
+        self.progress: dict[HeldDelivery, float] = {}
         self._consumer = consumer
 
     def accept(self, held: HeldDelivery) -> None:
@@ -134,7 +134,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self.ask()
 
     def _take(self) -> JobCommit:
-        progress = {job: self.progress.pop(job) for job in list(self.progress)}
+        progress = {held: self.progress.pop(held) for held in list(self.progress)}
         commit = JobCommit(self.accepted, self.released, progress, self.outbox, self._counters.finished)
         self.accepted, self.released, self.outbox = [], {}, Outbox()
         return commit
@@ -144,13 +144,13 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self.accepted = [*commit.accepted, *self.accepted]
         for pause_ms, held in commit.released.items():
             self.released.setdefault(pause_ms, []).extend(held)
-        for job, part in commit.progress.items():
-            self.progress.setdefault(job, part)
+        for each, part in commit.progress.items():
+            self.progress.setdefault(each, part)
 
     def publish(self, tx: Tx, commit: JobCommit) -> None:
         """See `Committer.publish`. What this process no longer holds is left out. Raises as `append_emissions`, too."""
         everything = [*commit.accepted, *(each for held in commit.released.values() for each in held)]
-        held = self._consumer.still_held(tx, everything)
+        held = self._consumer.still_held(tx, [*everything, *commit.progress])
         options = self._options
         jobs = [each.job for each in held if each.job is not None]
         cancelled = cancelled_jobs(tx, options.group, jobs) if jobs else set()
@@ -164,7 +164,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         for pause_ms, released in commit.released.items():
             still = [each for each in released if each in held]
             self._consumer.settle_in(tx, Settlement.RELEASE, still, delay_ms=pause_ms)
-        if lost := len(everything) - len(held):
+        if lost := sum(each not in held for each in everything):
             tx.after(partial(self._warn, lost))
 
     def _note_jobs(self, tx: Tx, commit: JobCommit, held: set[HeldDelivery], cancelled: set[str]) -> None:
@@ -172,7 +172,8 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         if cancelled:
             accepted = {each.job for each in commit.accepted if each.job is not None and each in held}
             discard_jobs(tx, group, accepted & cancelled)
-        note_progress(tx, group, commit.progress)
+        progress = {each.job: part for each, part in commit.progress.items() if each in held}
+        note_progress(tx, group, {job: part for job, part in progress.items() if job is not None})
         dead = {each for each, _ in commit.outbox.letters}  # `append_letters` notes that they failed
         done: dict[str, bytes | None] = {}
         given_up: dict[str, tuple[str, int]] = {}
@@ -296,8 +297,8 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 
     def progress_for(self, item: Item) -> NoteProgress | None:
         """See `CallListener.progress_for`."""
-        job = _held(item).job
-        return None if job is None else partial(self._committer.progress.__setitem__, job)
+        held = _held(item)
+        return None if held.job is None else partial(self._committer.progress.__setitem__, held)
 
     def returned(self, item: Item, result: object) -> None:
         """See `CallListener.returned`: it is the result of the job. Raises InvalidArgument."""
@@ -475,12 +476,13 @@ class WorkerRun(ProcessorRun):
     """One worker of a running app, in this process. Its row among the members is for people: it owns nothing."""
 
     async def _join(self) -> None:
-        if self._stopping:
-            return
         await self._db.write(self._come, step=Step.GROUP_JOIN)
         try:
-            engine = WorkerEngine(self._db, self.options, self._processor.make, self._reader, self._limits)
-            await self._run_engine(engine)
+            if not self._stopping:
+                engine = WorkerEngine(
+                    self._db, self.options, self._processor.make, self._reader, self._limits
+                )
+                await self._run_engine(engine)
         finally:
             await run_uninterrupted(self._leave)
 

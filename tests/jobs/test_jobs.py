@@ -207,6 +207,33 @@ async def test_a_long_job_shows_how_far_it_is_again_and_again() -> None:
 
 
 @in_virtual_time
+async def test_a_call_that_has_lost_its_job_does_not_change_what_the_next_call_has_shown() -> None:
+    calls: list[int] = []
+    app = App()
+
+    @app.worker(JOBS, share_group="work", concurrency=2)
+    async def work(_event: Event, context: Context) -> None:
+        calls.append(len(calls))
+        is_first = len(calls) == 1
+        context.progress(0.5)
+        await anyio.sleep(2)
+        if is_first:
+            context.progress(0.9)
+        await anyio.sleep(3_600)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        async with ep.run(app) as running:
+            job = await ep.jobs(GROUP).submit(b"1")
+            await anyio.sleep(1)
+            await (await ep.share_group(GROUP)).reset()
+            await anyio.sleep(2)
+            assert len(calls) == 2
+            assert (await job.describe()).progress == 0.5
+            running.cancel_now()
+
+
+@in_virtual_time
 async def test_a_cancelled_job_is_not_done_whether_it_runs_waits_or_is_delayed() -> None:
     begun: list[bytes] = []
     app = App()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import eventproc
@@ -463,6 +464,26 @@ async def test_the_options_of_a_worker_are_those_of_its_group_from_its_next_run_
             info = await (await ep.share_group("s/work")).info()
         assert info.share is not None
         assert (info.share.deliveries_max, info.share.lock_ms) == (attempts, 5_000)
+
+
+@pytest.mark.parametrize("kind", ["worker", "processor"])
+@in_virtual_time
+async def test_an_app_that_is_closed_while_it_begins_ends_at_once(kind: str) -> None:
+    clock = VirtualClock()
+    app = App()
+    declare = app.worker(JOBS) if kind == "worker" else app.processor(JOBS, group=GROUP)
+
+    @declare
+    async def work(event: Event) -> None: ...
+
+    async with eventproc.open_memory(clock=clock) as ep:
+        await with_jobs(ep, [])
+        for turns in range(12):
+            began_ms = clock.monotonic_ms()
+            async with ep.run(app):
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+            assert clock.monotonic_ms() - began_ms < 1_000
 
 
 async def test_a_worker_refuses_what_it_cannot_honour() -> None:
