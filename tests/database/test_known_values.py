@@ -53,6 +53,7 @@ def find(tx: Tx) -> int | None:
     return count
 
 
+@pytest.mark.linux  # elsewhere no process looks at how far the log goes
 async def test_value_that_was_kept_with_its_rows_is_known_to_the_next_batch(known: Database) -> None:
     assert await known.write(find) == 2
     await known.write(keep("third"))
@@ -80,6 +81,7 @@ async def test_read_knows_nothing_and_keeps_nothing(known: Database) -> None:
     assert await known.read(find) is None
 
 
+@pytest.mark.linux  # elsewhere no process looks at how far the log goes
 @on_sqlite
 async def test_value_is_forgotten_when_another_connection_commits(tmp_path: Path, form: str) -> None:
     async with open_world(form, tmp_path / "store") as world:
