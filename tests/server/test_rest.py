@@ -147,6 +147,26 @@ def test_an_offload_policy_is_set_kept_and_removed(rest: RestClient) -> None:
     assert (altered.status, altered.body["config"]["offload"]["size_bytes"]) == (200, None)
 
 
+@pytest.mark.parametrize(
+    "retention",
+    [{"age_ms": 90_500}, {"age_ms": 3_600_000, "size_bytes": 7}, {"size_bytes": 7}, {"consumed": True}],
+)
+def test_a_retention_that_pravega_has_no_form_for_stays_if_it_is_sent_as_shown(
+    rest: RestClient, retention: dict[str, int]
+) -> None:
+    name = "kept-" + "-".join(map(str, retention.values())).lower()
+    path = f"/v1/scopes/s/streams/{name}"
+    made = rest.call("POST", "/eventproc/v1/topics/s", {"name": name, "retention": retention})
+    shown = rest.get(path)["retentionPolicy"]
+    assert rest.call("PUT", path, {"retentionPolicy": shown, "streamTags": ["a"]}).status == 200
+    config = rest.get(f"/eventproc/v1/streams/s/{name}")["config"]
+    assert config == {**made.body["config"], "tags": ["a"]}
+    by_size = {"type": "LIMITED_SIZE_MB", "value": 10}
+    assert rest.call("PUT", path, {"retentionPolicy": by_size}).status == 200
+    config = rest.get(f"/eventproc/v1/streams/s/{name}")["config"]
+    assert config["retention"]["size_bytes"] == 10 << 20
+
+
 def test_a_rate_has_no_more_segments_than_writers_of_clients_can_serve(rest: RestClient) -> None:
     path = "/v1/scopes/s/streams/by-rate"
     rate = {"type": "BY_RATE_IN_EVENTS_PER_SEC", "targetRate": 10, "minSegments": 2}

@@ -183,7 +183,10 @@ async def get_stream_of(call: RestCall, scope: ScopeName, stream: LocalName) -> 
 
 @attrs.frozen
 class ReplaceConfig(OfStream):
-    """Replace what Pravega knows of a stream's configuration. scaling, offload, id_window_ms: None: as it is."""
+    """Replace what Pravega knows of a stream's configuration. scaling, offload, id_window_ms: None: as it is.
+
+    A policy that is asked for as `get_stream_of` shows the present one stays: Pravega has no form for all of it.
+    """
 
     kind: ClassVar[str] = UpdateStream.kind
     retention: RetentionPolicy
@@ -200,11 +203,13 @@ class ReplaceConfig(OfStream):
             raise invalid_argument("scalingPolicy", found.name, "it is a topic, which has partitions")
         scaling = present.scaling if self.scaling is None else self.scaling
         if ScalingConfig.of(scaling) == ScalingConfig.of(present.scaling):
-            scaling = present.scaling  # what Pravega has no form for stays
+            scaling = present.scaling
         else:
             scaling = writable_policy(scaling)
         keeps = scaling == present.scaling
-        changes: dict[str, Any] = {"retention": self.retention, "tags": self.tags}
+        changes: dict[str, Any] = {"tags": self.tags}
+        if RetentionConfig.of(self.retention) != RetentionConfig.of(present.retention):
+            changes["retention"] = self.retention
         changes |= {} if keeps else {"scaling": scaling}
         changes |= {} if self.offload is None else {"offload": self.offload}
         changes |= {} if self.id_window_ms is None else {"id_window_ms": self.id_window_ms}
