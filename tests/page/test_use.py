@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import attrs
 import httpx
 import pytest
 from playwright.sync_api import Browser, Route, expect
@@ -244,6 +245,21 @@ def test_options_are_replaced_only_when_it_is_known_what_they_are(visit: PageVis
     visit.page.unroute("**/v1/scopes/shop/streams/kept")
     visit.act("Update stream")
     expect(dialog.get_by_label("retention policy")).to_have_value(re.compile("SIZE"))
+
+
+def test_an_update_of_a_stream_keeps_what_is_left_alone(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        retention = eventproc.RetentionPolicy(age_ms=90_500, size_bytes=12 << 20)
+        before = ep.create_stream("shop/tagged", tags=["a", "b"], retention=retention).describe().config
+    visit.go("streams/shop/tagged")
+    visit.act("Update stream")
+    visit.page.get_by_label("offload policy").fill('{"sizeBytes": 7}')
+    visit.preview()
+    visit.confirm("Update stream")
+    visit.press("Close")
+    with eventproc.open_blocking(store) as ep:
+        after = ep.stream("shop/tagged").describe().config
+    assert after == attrs.evolve(before, offload=eventproc.OffloadPolicy(size_bytes=7))
 
 
 def test_a_list_is_filtered_by_a_choice_and_leads_to_its_entries(visit: PageVisit) -> None:

@@ -73,10 +73,11 @@ function Field({ field, value, change }) {
   return html`<div class=${`field is-${field.form}`}><label for=${id}>${words(field.name)}${field.required ? " (required)" : ""}</label>${input}${field.hint && html`<small id=${about}>${field.hint}</small>`}</div>`;
 }
 
-// What a PUT replaces, as it is now, so that what is left alone stays.
+// What a PUT replaces, as it is now, so that what is left alone stays. Pravega shows tags under another name than it takes.
 async function fillIn(api, operation, given, shown) {
-  const isThere = api.operations.some((each) => each.method === "GET" && each.template === operation.template);
-  return isThere ? call(filled(operation.template, given)) : shown?.options;
+  if (!api.operations.some((each) => each.method === "GET" && each.template === operation.template)) return shown?.options;
+  const { tags, ...now } = await call(filled(operation.template, given));
+  return { streamTags: tags, ...now };
 }
 
 // What a dry run says beyond what was asked.
