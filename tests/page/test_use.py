@@ -262,6 +262,27 @@ def test_an_update_of_a_stream_keeps_what_is_left_alone(visit: PageVisit, store:
     assert after == attrs.evolve(before, offload=eventproc.OffloadPolicy(size_bytes=7))
 
 
+def test_what_a_dry_run_has_shown_is_done_also_if_the_form_was_edited_meanwhile(
+    visit: PageVisit, store: Path
+) -> None:
+    with eventproc.open_blocking(store) as ep:
+        ep.create_stream("shop/edited")
+    held: list[Route] = []
+    visit.go("streams/shop/edited")
+    visit.act("Update stream")
+    policy = visit.page.get_by_label("offload policy")
+    policy.fill('{"sizeBytes": 7}')
+    visit.page.route("**/streams/edited?dry_run=true", lambda route: held.append(route))
+    with visit.page.expect_request("**/streams/edited?dry_run=true"):
+        visit.press("Show what it would do")
+    policy.fill('{"sizeBytes": 8}')
+    held[0].continue_()
+    expect(visit.page.get_by_role("heading", name="What it would do")).to_be_visible()
+    with visit.page.expect_request(lambda each: each.method == "PUT") as sent:
+        visit.confirm("Update stream")
+    assert json.loads(sent.value.post_data or "")["offloadPolicy"] == {"sizeBytes": 7}
+
+
 def test_a_list_is_filtered_by_a_choice_and_leads_to_its_entries(visit: PageVisit) -> None:
     visit.go("jobs/shop/tasks")
     visit.page.get_by_label("state").select_option("running")

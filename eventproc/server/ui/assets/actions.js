@@ -144,6 +144,7 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
         }
       }
       const answered = await answer(withQuery(path, query), { method: operation.method, body });
+      if (dryRun) setTexts(texts); // so that this is what is confirmed, if the form was edited meanwhile
       setState({ step: dryRun ? "preview" : "done", ...answered });
       if (!dryRun) done();
     } catch (why) {
@@ -177,7 +178,7 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
       ${state.problem && html`<p class="problem" role="alert">${state.problem}</p>`}
       <div class="buttons">
         ${state.step !== "done" && html`<button type="button" onClick=${() => dialog.current.close()}>Cancel</button>`}
-        ${state.step === "preview" && all.length > 0 && html`<button type="button" onClick=${() => setState({ step: "form" })}>Back</button>`}
+        ${state.step === "preview" && !state.busy && all.length > 0 && html`<button type="button" onClick=${() => setState({ step: "form" })}>Back</button>`}
         <button class=${destroys && state.step === "preview" ? "main destroys" : "main"} aria-disabled=${state.busy === true} onClick=${(event) => { if (event.detail > 1) event.preventDefault(); /* a double click is one */ }}>${isForm ? (hasDryRun ? "Show what it would do" : "Continue") : state.step === "preview" ? title(operation) : "Close"}</button>
       </div>
     </form>
