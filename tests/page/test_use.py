@@ -283,6 +283,17 @@ def test_what_a_dry_run_has_shown_is_done_also_if_the_form_was_edited_meanwhile(
     assert json.loads(sent.value.post_data or "")["offloadPolicy"] == {"sizeBytes": 7}
 
 
+def test_events_are_read_again_when_nothing_of_the_question_has_changed(
+    visit: PageVisit, store: Path
+) -> None:
+    with eventproc.open_blocking(store) as ep, ep.create_stream("shop/asked").writer() as writer:
+        visit.go("streams/shop/asked/events")
+        for number in range(3):
+            writer.write(f"event {number}".encode())
+            visit.page.get_by_role("button", name="Show").click()
+            expect(visit.page.locator("table.events tbody tr")).to_have_count(number + 1)
+
+
 def test_a_list_is_filtered_by_a_choice_and_leads_to_its_entries(visit: PageVisit) -> None:
     visit.go("jobs/shop/tasks")
     visit.page.get_by_label("state").select_option("running")

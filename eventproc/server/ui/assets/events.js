@@ -57,7 +57,7 @@ export function Events({ path, place, query, refused }) {
       if (asking.current === own) asking.current = null;
     }
   }
-  useEffect(() => { setRows([]); setNext(null); setAtEnd(false); ask(start, true); }, [path, start, query.segment, query.key]);
+  useEffect(() => { setRows([]); setNext(null); setAtEnd(false); ask(start, true); }, [path, query]); // a new query object: the place was asked for once more
   useEffect(() => {
     if (!isFollowing || next === null) return undefined;
     const timer = setInterval(() => { if (!document.hidden) ask(next, false, BATCH); }, atEnd || problem ? FOLLOW_MS : BATCH_MS);
