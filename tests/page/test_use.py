@@ -294,6 +294,19 @@ def test_events_are_read_again_when_nothing_of_the_question_has_changed(
             expect(visit.page.locator("table.events tbody tr")).to_have_count(number + 1)
 
 
+def test_page_that_a_busy_server_refuses_tries_again(visit: PageVisit) -> None:
+    busy = {
+        "status": 503,
+        "content_type": "application/problem+json",
+        "json": {"detail": "256 calls are running"},
+    }
+    visit.go("")
+    visit.page.route("**/v1/caller", lambda route: route.fulfill(**busy), times=1)
+    visit.page.reload()
+    expect(visit.page.get_by_text("256 calls are running")).to_be_visible()
+    expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
 def test_a_list_is_filtered_by_a_choice_and_leads_to_its_entries(visit: PageVisit) -> None:
     visit.go("jobs/shop/tasks")
     visit.page.get_by_label("state").select_option("running")

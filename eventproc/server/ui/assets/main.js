@@ -72,7 +72,7 @@ function App() {
     } catch (why) {
       setCaller(null);
       setProblem({ status: why.status, text: why.status === 401 && !hasAuthorization() ? null : why.message });
-      if (why.status === 0) setTimeout(begin, 2000);
+      if (why.status !== 401) setTimeout(begin, 2000);
     }
   }, []);
   useEffect(() => { begin(); }, []);
