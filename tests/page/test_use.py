@@ -467,6 +467,16 @@ def test_page_goes_on_after_its_server_has_restarted(browser: Browser, tmp_path:
     visit.close()
 
 
+def test_page_follows_a_server_that_does_not_know_its_last_change(visit: PageVisit) -> None:
+    visit.go("")
+    change = {"content_type": "text/event-stream", "body": "event: scope\nid: unknown\ndata: {}\n\n"}
+    visit.page.route("**/v1/changes", lambda route: route.fulfill(**change), times=1)
+    visit.page.reload()
+    with visit.page.expect_response(lambda each: each.url.endswith("/changes") and each.status == 400):
+        pass
+    expect(visit.page.get_by_text("live", exact=True)).to_be_visible()
+
+
 def _on_any_port(rest: str) -> tuple[str, ...]:
     return "serve", "--ui", "--rest", rest, "--controller-port", "0", "--segment-store-port", "0"
 

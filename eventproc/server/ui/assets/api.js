@@ -188,6 +188,7 @@ export function follow(changed, stateChanged) {
         }
       } catch (why) {
         if (signal.aborted || why.status === 401) break;
+        if (why.status === 400) lastId = null; // of another store, or of a caller that might see more
       }
       stateChanged(false);
       await new Promise((done) => setTimeout(done, wait));
