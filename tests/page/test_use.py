@@ -232,6 +232,21 @@ def test_a_late_answer_is_not_shown_as_that_to_the_next_question(visit: PageVisi
     held[0].abort()
 
 
+def test_a_late_answer_is_not_shown_when_the_same_list_was_asked_for_once_more(visit: PageVisit) -> None:
+    held: list[Route] = []
+    visit.go("streams")
+    visit.page.route("**/v1/streams", lambda route: held.append(route), times=1)
+    with visit.page.expect_request("**/v1/streams"):
+        pass  # it asks again every 5 s
+    orders = visit.page.get_by_role("link", name="shop/orders")
+    for place in ("streams?scope=shop", "streams"):
+        visit.go(place)
+        expect(orders).to_be_visible()
+    held[0].fulfill(json={"items": [], "next": None})
+    visit.page.evaluate("new Promise((done) => setTimeout(done, 300))")
+    assert orders.is_visible()
+
+
 def test_options_are_replaced_only_when_it_is_known_what_they_are(visit: PageVisit, store: Path) -> None:
     with eventproc.open_blocking(store) as ep:
         ep.create_stream("shop/kept", retention=eventproc.RetentionPolicy(size_bytes=12 << 20))

@@ -6,8 +6,7 @@ import { call } from "./api.js";
 // Returns what a path answers, the problem if it fails, and a function that asks again. every: in ms.
 export function useAnswer(path, turn, refused, every = 5000) {
   const [state, setState] = useState({ path: null, found: null, problem: null });
-  const latest = useRef(null); // an answer to another path than this one is late
-  latest.current = path;
+  const latest = useRef(null); // the answers to earlier ones are late, also to those of the same path
   const again = useMemo(() => {
     let busy = null;
     return async function ask() {
@@ -20,13 +19,14 @@ export function useAnswer(path, turn, refused, every = 5000) {
         if (why.status === 401) refused();
         answer = { problem: why };
       }
-      if (latest.current !== path) return;
+      if (latest.current !== ask) return;
       setState((before) => ({ path, found: before.path === path ? before.found : null, ...answer }));
       const missed = busy === "again";
       busy = null;
       if (missed) ask();
     };
   }, [path]);
+  latest.current = again;
   useEffect(() => { again(); }, [path, turn]);
   useEffect(() => {
     const timer = setInterval(() => { if (!document.hidden) again(); }, every);
