@@ -642,6 +642,16 @@ def test_nobody_sees_anything_without_the_token(served: Served) -> None:
         assert (refused.status_code, "eventproc ui" in refused.json()["detail"]) == (401, True)
 
 
+def test_a_token_that_no_header_can_have_is_refused(browser: Browser, served: Served) -> None:
+    visit = PageVisit(browser, served)
+    visit.page.evaluate("sessionStorage.clear()")
+    visit.page.goto(f"{served.base}?")
+    visit.page.get_by_label("Password or token").fill("пароль")
+    visit.page.get_by_role("button", name="Sign in").click()
+    expect(visit.page.get_by_role("alert")).to_contain_text("the token is not that of this page")
+    visit.close()
+
+
 def test_a_cut_of_many_segments_fits_into_an_address_that_comes_in_parts(served: Served) -> None:
     address = httpx.URL(served.base)
     cut = b"999.2%3D1234567890%2C" * 1_024
