@@ -12,6 +12,7 @@ import anyio
 import pytest
 from anyio.abc import TaskStatus
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.wrappers_pb2 import BytesValue
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -37,7 +38,7 @@ class Client:
     async def call(self, name: str, request: Any) -> Any:
         method = SERVICE.methods_by_name[name]
         path = f"/{SERVICE.full_name}/{name}"
-        kinds = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        kinds = type(request), GetMessageClass(method.output_type)
         return await UnaryUnaryMethod(self._channel, path, *kinds)(request, timeout=PATIENCE_S)
 
 
@@ -126,3 +127,14 @@ async def test_a_request_that_is_too_large_is_refused_and_the_connection_serves_
             await client.call("createScope", pb.ScopeInfo(scope="x" * (REQUEST_BYTES_MAX + 1)))
         assert refused.value.status is Status.INVALID_ARGUMENT
         assert (await client.call("getURI", pb.SegmentId())).port == bound.segment_store_port
+
+
+async def test_a_request_that_cannot_be_read_is_refused_and_is_no_error_of_the_server(
+    ep: Eventproc, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_endpoints(ep, ANY_PORTS) as bound, connecting(bound.controller_port) as client:
+        with pytest.raises(GRPCError, match="cannot be read") as refused:
+            await client.call("createScope", BytesValue(value=b"\xff is no text"))
+        assert refused.value.status is Status.INVALID_ARGUMENT
+        assert (await client.call("getURI", pb.SegmentId())).port == bound.segment_store_port
+    assert not [each for each in caplog.records if each.exc_info]

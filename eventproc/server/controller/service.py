@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import anyio
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -218,10 +219,7 @@ class Controller:
         """Return the reply. The credentials are verified before the request is read."""
         try:
             caller = await self._caller(rule, stream)
-            with _peer_wait(f"{name}: the request was not complete"):
-                request = await stream.recv_message()
-            if request is None:
-                raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: the request is missing")
+            request = await _request_of(name, stream)
             scope, local = target_of(request)
             rule.need.verify(caller, scope, local)
             who = [caller] if rule.with_caller else []
@@ -276,6 +274,20 @@ class Controller:
     async def _token(self, _: pb.StreamInfo) -> pb.DelegationToken:
         """Return an empty reply, which gets its token as others do."""
         return pb.DelegationToken()
+
+
+async def _request_of(name: str, stream: Stream[Any, Any]) -> Any:
+    """Return the request. Raises GRPCError for one that does not come in time, or that cannot be read."""
+    try:
+        with _peer_wait(f"{name}: the request was not complete"):
+            request = await stream.recv_message()
+    except (AssertionError, DecodeError, NotImplementedError) as why:
+        # It is cut off, malformed or compressed.
+        reason = f"{name}: the request cannot be read: {why}"
+        raise GRPCError(Status.INVALID_ARGUMENT, reason) from None
+    if request is None:
+        raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: the request is missing")
+    return request
 
 
 @contextmanager
