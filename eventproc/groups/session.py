@@ -463,15 +463,19 @@ class MemberSession:
                     self.fenced = self.fenced or why
                     self._note_lost(self._lose([(why.stream_id, parse_segment(why.segment))]))
                     continue
-                for owned, progress in moved.items():
-                    owned.durable, owned.is_saved, owned.must_save = progress, True, False
-                if done:
-                    self._lose([owned.key for owned in done])
 
     def _write(self, tx: Tx, moved: Mapping[OwnedSegment, Progress], done: Iterable[OwnedSegment]) -> None:
         self._member.move(tx, {owned.assigned: progress for owned, progress in moved.items()})
         for owned in done:
             self._member.complete(tx, owned.assigned)
+        # In the commit itself: a cancellation by asyncio would not come back here.
+        tx.after(partial(self._note_saved, moved, done))
+
+    def _note_saved(self, moved: Mapping[OwnedSegment, Progress], done: Iterable[OwnedSegment]) -> None:
+        for owned, progress in moved.items():
+            owned.durable, owned.is_saved, owned.must_save = progress, True, False
+        if done:
+            self._lose([owned.key for owned in done])
 
     async def _drop_deleted(self) -> bool:
         """Let the group read its other streams, if its options say so; return whether they do."""

@@ -104,6 +104,31 @@ async def _cancel_while_leaving() -> None:
         assert read == list(range(20))
 
 
+def test_a_poll_that_asyncio_cancels_at_the_end_of_a_segment_loses_no_segment(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asyncio.run(_cancel_polls_at_ends())
+    assert "was taken from" not in caplog.text
+
+
+async def _cancel_polls_at_ends() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await written(ep, 20)
+        await stream.seal()
+        for turns in range(30):
+            group = await ep.create_group(f"g{turns}", ["s/t"])
+            async with group.consumer("a") as consumer:
+                assert len(await consumer.poll()) == 20
+                polling = asyncio.create_task(consumer.poll())
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                polling.cancel()
+                await asyncio.wait([polling])
+                await consumer.commit()
+                assert await consumer.poll() == []
+
+
 async def test_a_position_has_nothing_of_segments_that_were_lost(ep: Eventproc) -> None:
     await written(ep, 5)
     group = await ep.create_group("g", ["s/t"])
