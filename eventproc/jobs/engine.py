@@ -251,8 +251,11 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 
     async def run(self) -> None:
         """See `HandlerEngine.run`. Raises NotFound if the share group was deleted, too."""
-        async with self._consumer:
-            await super().run()
+        try:
+            async with self._consumer:
+                await super().run()
+        finally:
+            self._ended.set()  # also if the consumer could not be opened
 
     def _parts(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         return self._follow, self._follow_cancelled, self._get, self._committer.run, self._renew

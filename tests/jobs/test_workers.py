@@ -12,7 +12,7 @@ import pytest
 
 import eventproc
 from eventproc import App, Context, Event, Eventproc, Rate, RetryPolicy
-from eventproc.errors import InvalidArgument, JobFailed, NotAProcessorGroup
+from eventproc.errors import InvalidArgument, JobFailed, NotAProcessorGroup, ProcessorFailed
 from eventproc.processors import AppTx
 from eventproc.testing import SimulatedWorld, VirtualClock
 from eventproc.testing.clock import START_MS
@@ -484,6 +484,32 @@ async def test_an_app_that_is_closed_while_it_begins_ends_at_once(kind: str) -> 
                 for _ in range(turns):
                     await anyio.lowlevel.checkpoint()
             assert clock.monotonic_ms() - began_ms < 1_000
+
+
+@in_virtual_time
+async def test_an_app_whose_share_group_is_deleted_as_a_worker_begins_ends_at_once() -> None:
+    clock, failed = VirtualClock(), 0
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> None: ...
+
+    async with eventproc.open_memory(clock=clock) as ep:
+        await with_jobs(ep, [])
+        for turns in range(10):
+            group = await ep.create_share_group(GROUP, [JOBS])
+            running = await ep.run(app)
+            began_ms = clock.monotonic_ms()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(group.delete)
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                try:
+                    await running.close()
+                except ProcessorFailed:
+                    failed += 1
+            assert clock.monotonic_ms() - began_ms < 1_000
+        assert failed
 
 
 async def test_a_worker_refuses_what_it_cannot_honour() -> None:
