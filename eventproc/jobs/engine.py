@@ -463,11 +463,12 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         return [each for each in running if each not in still]
 
     async def _wind_up(self) -> None:
-        await super()._wind_up()
-        try:
+        await self.save()
+        try:  # before the handler's `stop`, which may take all the time that is left
             await self._consumer.return_held()
         except EventprocError as why:
             LOG.warning("%s: what it holds is free when its locks end: %s", self.options.label, why)
+        await self._stop_handler()
 
 
 def _held(item: Item) -> HeldDelivery:

@@ -512,6 +512,26 @@ async def test_an_app_whose_share_group_is_deleted_as_a_worker_begins_ends_at_on
         assert failed
 
 
+@in_virtual_time
+async def test_jobs_that_were_not_called_count_no_delivery_if_the_handler_stops_slowly() -> None:
+    class Slow:
+        async def process(self, event: Event) -> None:
+            await anyio.sleep_forever()
+
+        async def stop(self) -> None:
+            await anyio.sleep(60)
+
+    app = App()
+    app.worker(JOBS, share_group="work", concurrency=2)(Slow)
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, (b"%d" % number for number in range(6)))
+        async with ep.run(app) as running:
+            await anyio.sleep(1)
+            running.cancel_now()
+        async with (await ep.share_group(GROUP)).consumer() as consumer:
+            assert [each.deliveries for each in await consumer.poll()] == [1] * 6
+
+
 async def test_a_worker_refuses_what_it_cannot_honour() -> None:
     app = App()
     with pytest.raises(InvalidArgument, match="limit"):
