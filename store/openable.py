@@ -178,9 +178,13 @@ class OpenObjects:
         self._handles.pop(handle, None)
 
     async def close_all(self, why: BaseException | None) -> None:
-        """Close the handles that are open, the newest first. Raises the first error, after all are closed."""
+        """Close the handles that are open, the newest first, and those that are opened meanwhile.
+
+        Raises the first error, after all are closed.
+        """
         failure: BaseException | None = None
-        for handle in reversed(list(self._handles)):
+        while self._handles:
+            handle, _ = self._handles.popitem()
             try:
                 await handle.__aexit__(None if why is None else type(why), why, None)
             except BaseException as error:

@@ -126,6 +126,30 @@ async def test_closing_a_system_closes_what_is_open_on_it_newest_first(ep: Event
     assert running.closed
 
 
+async def test_what_is_opened_while_a_system_closes_is_closed_too(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    async with stream.writer() as writer:
+        await writer.write(b"apple")
+    app, begun, go_on = eventproc.App(), anyio.Event(), anyio.Event()
+
+    @app.processor("shop/orders", group="packers")
+    async def pack(_event: Event) -> None:
+        begun.set()
+        await go_on.wait()
+
+    await ep.run(app)
+    await begun.wait()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ep.close)
+        while not ep.closed:
+            await anyio.lowlevel.checkpoint()
+        writer = await stream.writer()
+        await writer.post(b"pear")
+        go_on.set()
+    assert writer.closed
+    assert writer.events_written == 1
+
+
 @pytest.mark.parametrize("times", [2, 3])
 async def test_closing_again_does_nothing(ep: Eventproc, times: int) -> None:
     writer = (await orders_of(ep)).writer()
