@@ -55,6 +55,7 @@ class NotesTime(Openable):
         time = check_int("time", time)
         self._verify_open()
         await self.flush()
+        self._verify_open()  # a note of a writer that was closed meanwhile would hold the time up
         if self._noted_as is None:
             self._noted_as = self._name or new_id(self._db.clock)
         if not await self._db.write(partial(self._note, self._noted_as, time), brief=True):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from eventproc import Eventproc, GroupReader, ScalingPolicy, Stream, StreamCut, open_memory
 from eventproc.errors import Closed, InvalidArgument, StreamReplaced, StreamSealed, WriterFenced
-from eventproc.testing import check
+from eventproc.testing import VirtualClock, check, run_seeded
 from eventproc.windows import TimeWindow
 from tests.groups.support import eventually
 
@@ -165,6 +166,35 @@ async def test_time_passes_a_writer_that_was_closed_only_behind_its_last_event(e
         assert await reader.time_window() == TimeWindow(10, 100)
         assert await read(reader, stream) == [12]
         assert await reader.time_window() == TimeWindow(100, None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_writer_that_is_closed_while_it_notes_a_time_does_not_count(seed: int) -> None:
+    run_seeded(_close_while_noting, seed=seed)
+
+
+async def _close_while_noting() -> None:
+    async with open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        group = await ep.create_group("s/g", ["s/t"])
+        writer = await stream.writer()
+
+        async def note() -> None:
+            with suppress(Closed):
+                await writer.note_time(20)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(note)
+            await anyio.lowlevel.checkpoint()
+            await writer.close()
+        async with stream.writer() as other, group.reader("r") as reader:
+            await wait_for_mark()
+            await other.write(b"a", event_time=10)
+            await other.note_time(30)
+            await wait_for_mark()
+            await read(reader, stream)
+            assert (await reader.time_window()).lower == 30
 
 
 async def test_a_fenced_writer_neither_notes_times_nor_takes_back_those_of_its_name(ep: Eventproc) -> None:
