@@ -338,6 +338,7 @@ class Running(Openable):
         self._db = db
         self._processors = processors
         self._grace_ms = grace_ms
+        self._closing = anyio.Event()
         self._draining = anyio.CancelScope(shield=True)
         self._tasks = HandleTasks()
         self._scopes = {each: self._tasks.start_soon(each.run) for each in processors.values()}
@@ -349,8 +350,14 @@ class Running(Openable):
         """Never called: it is made open."""
 
     async def _finish(self, why: BaseException | None) -> None:
+        """Stop, also if this task is cancelled; only `cancel_now` ends it before the grace period does."""
+        self._closing.set()
         try:
-            await self._drain(self._grace_ms)
+            for each in self._processors.values():  # all of them now, before any is waited for
+                each.begin_stop()
+            LOG.info("draining, for at most %g s", self._grace_ms / 1000)
+            with self._draining:
+                await self.stop(grace_ms=self._grace_ms)
         finally:  # a second interrupt may come at any point of it
             await run_uninterrupted(self._end_tasks)
         if why is None:
@@ -423,8 +430,9 @@ class Running(Openable):
 
             async def watch(processor: ProcessorRun) -> None:
                 await processor.ended.wait()
-                if processor.failure is not None or self.closed:
-                    tasks.cancel()
+                if processor.failure is None:
+                    await self._closing.wait()
+                tasks.cancel()
 
             for each in self._processors.values():
                 tasks.start_soon(watch, each)
@@ -529,14 +537,6 @@ class Running(Openable):
             async with anyio.create_task_group() as tasks:
                 for each in self._processors.values():
                     tasks.start_soon(each.stop)
-
-    async def _drain(self, grace_ms: int) -> None:
-        """Stop, also if this task is cancelled; only `cancel_now` ends it before the grace period does."""
-        for each in self._processors.values():  # all of them now, before any is waited for
-            each.begin_stop()
-        LOG.info("draining, for at most %g s", grace_ms / 1000)
-        with self._draining:
-            await self.stop(grace_ms=grace_ms)
 
     def cancel_now(self) -> None:
         """Do not wait for running calls at the end of the block: cancel them, now or as soon as it drains.

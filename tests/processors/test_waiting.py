@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.errors import Closed
 from eventproc.groups import GroupDescription, describe_group
 from eventproc.processors import App, Running, run as running_app
 from eventproc.processors.engine.commit import ProgressCommit, SegmentCommitter
@@ -164,3 +165,20 @@ async def test_after_a_stop_it_waits_for_its_time_and_no_longer(looks: list[str]
         await started.wait()
         with pytest.raises(TimeoutError):
             await started.wait_idle(timeout_ms=MINUTE_S * 1000)
+
+
+@in_virtual_time
+async def test_after_a_stop_it_ends_when_the_app_is_closed() -> None:
+    async with stuck_app(anyio.Event()) as (_, started):
+        await started.stop(grace_ms=0)
+        started._tasks.cancel()
+        await started.wait()
+
+        async def close() -> None:
+            await anyio.sleep(1)
+            await started.close()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(close)
+            with pytest.raises(Closed):
+                await started.wait_idle(timeout_ms=MINUTE_S * 1000)
