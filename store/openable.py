@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
+from eventproc.base.tasks import wait_uninterrupted
 from eventproc.store.model.errors import Closed, IllegalTransition
 
 
@@ -65,8 +66,8 @@ class Openable(ABC):
     async def close(self) -> None:
         """Close it from any task of the event loop, as leaving its block without an error does.
 
-        Does nothing if it is not open, and waits if another task is closing it. A cancellation is raised after it
-        has been closed.
+        Does nothing if it is not open. A cancellation is raised after it has been closed. If another task is
+        closing it, the call waits for that, and a cancellation is raised immediately.
 
         Raises:
             Exception: as leaving the block.
@@ -85,6 +86,8 @@ class Openable(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._end is not None:  # another task closes it: what is around the block may be closed next
+            await wait_uninterrupted(self._end)
         await self._close_once(why)
 
     async def _open_once(self) -> Self:

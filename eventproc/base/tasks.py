@@ -128,7 +128,7 @@ class HandleTasks:
         while self._running:
             self.cancel()
             self._ended = self._ended or anyio.Event()
-            await _wait_uninterrupted(self._ended)
+            await wait_uninterrupted(self._ended)
         await anyio.lowlevel.cancel_shielded_checkpoint()
         match self.failure:
             case None | KeyboardInterrupt():
@@ -386,7 +386,7 @@ async def run_uninterrupted(
         del cancelled  # it holds this frame
 
 
-async def _wait_uninterrupted(event: anyio.Event) -> None:
+async def wait_uninterrupted(event: anyio.Event) -> None:
     """Return when the event is set. A cancellation meanwhile is raised after that."""
     cancelled: BaseException | None = None
     with anyio.CancelScope(shield=True):

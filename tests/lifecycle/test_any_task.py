@@ -247,6 +247,35 @@ async def test_a_cancellation_while_closing_leaves_nothing_open(ep: Eventproc) -
         await ep.scopes()
 
 
+async def test_a_cancelled_block_waits_until_another_task_has_closed_its_object(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    async with stream.writer() as writer:
+        await writer.write(b"apple")
+    app, begun, go_on = eventproc.App(), anyio.Event(), anyio.Event()
+
+    @app.processor("shop/orders", group="packers")
+    async def pack(_event: Event) -> None:
+        begun.set()
+        await go_on.wait()
+
+    running = await ep.run(app)
+    await begun.wait()
+
+    async def finish() -> None:
+        await anyio.sleep(0.05)
+        go_on.set()
+
+    async with anyio.create_task_group() as tasks:
+        with anyio.CancelScope() as scope:
+            async with running:
+                tasks.start_soon(running.close)
+                tasks.start_soon(finish)
+                while not running.closed:
+                    await anyio.lowlevel.checkpoint()
+                scope.cancel()
+        assert (await ep.processor("shop/packers")).group.events == 0
+
+
 async def test_a_failure_in_the_background_reaches_calls_that_wait_and_close(ep: Eventproc) -> None:
     stream = await orders_of(ep)
 
