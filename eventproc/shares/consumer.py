@@ -197,8 +197,8 @@ class ShareConsumer(Openable, Generic[P]):
         events_max = check_int("events_max", events_max, least=1)
         if timeout_ms is not None:
             timeout_ms = check_int("timeout", timeout_ms, least=0, unit="ms")
+        self._finish_handed()
         async with self._turn:
-            self._finish_handed()
             events = await self._poll(events_max, events_max, timeout_ms)
             if self._auto_accept:
                 self._handed = list(events)
@@ -218,8 +218,8 @@ class ShareConsumer(Openable, Generic[P]):
 
     async def __anext__(self) -> Delivery[P]:
         """Return the next event, after accepting the previous one. See `__aiter__`."""
+        self._finish_handed()
         if self._queue and not self._turn.locked() and not self.closed:  # without a lock for each event
-            self._finish_handed()
             self._drop_overdue()
             events, undecoded = self._hand_out(1)
             if undecoded is not None:
@@ -228,7 +228,6 @@ class ShareConsumer(Openable, Generic[P]):
                 self._handed = events
                 return events[0]
         async with self._turn:
-            self._finish_handed()
             events = await self._poll(1, self._iterated, None)
             self._iterated = min(2 * self._iterated, ITERATED_EVENTS)
             self._handed = events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 import anyio
@@ -289,6 +290,19 @@ async def test_a_cancelled_poll_keeps_its_events_for_the_next_one(ep: Eventproc)
             scope.cancel()
             await consumer.poll()
         assert numbers_of(await poll_now(consumer)) == [0, 1, 2, 3]
+
+
+async def test_asking_for_the_next_event_accepts_the_last_one_also_if_it_is_cancelled(ep: Eventproc) -> None:
+    await written_to(ep, 3)
+    group = await ep.create_share_group("work", ["s/t"])
+    with suppress(ZeroDivisionError):
+        async with group.consumer("a") as consumer:
+            assert (await anext(consumer)).event.payload == b"0"
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await anext(consumer)
+            raise ZeroDivisionError
+    assert await drain(group) == [1, 2]
 
 
 async def test_closing_a_consumer_wakes_a_poll_of_another_task(ep: Eventproc) -> None:
