@@ -119,12 +119,10 @@ class TableReader(DataSourceReader):
         assert isinstance(partition, FileRead), f"{partition} is not a FileRead"
         if partition.path is None:
             return
-        bounds = zip(
-            ("greater_equal", "less"), ms_of_bounds(self._options.start, self._options.end), strict=True
-        )
+        start_ms, end_ms = ms_of_bounds(self._options.start, self._options.end)
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         for batch in rows_of_file(open_file_store(partition.place), partition.path, wanted):
-            for comparison, ms in bounds:
+            for comparison, ms in (("greater_equal", start_ms), ("less", end_ms)):
                 if ms is not None:
                     times = batch.column(TIME)
                     limit = pa.scalar(ms, pa.timestamp("ms", tz="UTC")).cast(times.type)
