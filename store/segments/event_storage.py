@@ -49,6 +49,7 @@ class ArrayStorage:
 
     def __init__(self) -> None:
         self._first = 0  # position of the first element
+        self._freed = 0  # this many elements at the beginning are freed; the next ones may be
         self._array: list[bytes | None] = []
 
     def __repr__(self) -> str:
@@ -68,12 +69,12 @@ class ArrayStorage:
     def free(self, position: int, /) -> None:
         """See `EventStorage.free`. O(1) amortized: an array shrinks when half of it is freed."""
         self._array[position - self._first] = None
-        if position - self._first > len(self._array) // 2:
-            return
-        freed = next((index for index, each in enumerate(self._array) if each is not None), len(self._array))
-        if 2 * freed >= len(self._array):
-            del self._array[:freed]
-            self._first += freed
+        while self._freed < len(self._array) and self._array[self._freed] is None:
+            self._freed += 1
+        if 2 * self._freed >= len(self._array):
+            del self._array[: self._freed]
+            self._first += self._freed
+            self._freed = 0
 
 
 @attrs.define(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_the_storages_keep_the_contract(make: Callable[[], EventStorage]) -> Non
     CountingStorage.made = []
     for seed in range(5):
         verify_storage(make, seed=seed)
+
+
+def test_an_array_is_freed_from_its_beginning_in_linear_time() -> None:
+    storage = ArrayStorage()
+    positions = [storage.append(b"") for _ in range(60_000)]
+    began = time.process_time()
+    for position in positions:
+        storage.free(position)
+    assert time.process_time() - began < 2  # quadratic: 6 s or more
+    assert repr(storage) == "ArrayStorage(first=60000, length=0)"
 
 
 class ForgetfulStorage(ArrayStorage):
