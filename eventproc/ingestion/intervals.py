@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from eventproc.ingestion.spec import Granularity
 from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.delays import since_1970_ms
 from eventproc.store.model.ingestion import TIME_END_MS, TIME_MIN_MS, TableFile
 
 FIXED_MS: Final[Mapping[Granularity, int]] = {
@@ -45,8 +46,7 @@ def ms_of(what: str, time: RowTime) -> int:
             raise invalid_argument(what, time, reason) from None
     if not isinstance(time, datetime):
         raise invalid_argument(what, time, "it must be a datetime, a text in ISO 8601, or ms since 1970")
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
+    return since_1970_ms(what, time if time.tzinfo is not None else time.replace(tzinfo=UTC))
 
 
 def ms_of_bounds(start: RowTime | None, end: RowTime | None) -> tuple[int | None, int | None]:

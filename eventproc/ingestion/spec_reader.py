@@ -20,6 +20,7 @@ from cattrs import Converter
 
 from eventproc.ingestion.druid_names import INLINE, REFUSED, RENAMED, VALUES
 from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.delays import since_1970_ms
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ingestion_errors import InvalidSpec, SpecProblem
 from eventproc.store.records.plain import (
@@ -155,7 +156,7 @@ def _time_ms(text: str) -> int | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1_000)
+    return since_1970_ms(text, time if time.tzinfo else time.replace(tzinfo=UTC))
 
 
 def _field_name(key: str, fields: Mapping[str, object]) -> str:

@@ -103,6 +103,11 @@ def test_every_problem_of_a_spec_is_named_with_its_path() -> None:
     assert set(found) >= {"schema.datasource", "schema.metrics[0].field"}
 
 
+def test_a_time_in_iso_8601_is_exact_to_the_ms() -> None:
+    spec = spec_of(late_message_rejection_start_ms="2004-04-13T01:45:07.393")
+    assert spec.io.late_message_rejection_start_ms == 1_081_820_707_393
+
+
 @pytest.mark.acceptance("S2")
 def test_the_first_task_count_and_the_limit_of_stops_have_their_order() -> None:
     bounds: dict[str, object] = {"task_count_min": 2, "task_count_max": 10}

@@ -79,6 +79,12 @@ async def test_the_bounds_of_a_description_are_times_in_each_of_their_forms(
     assert (await ep.describe_table("clicks", end=start)).rows == 2
 
 
+async def test_a_bound_in_iso_8601_is_exact_to_the_ms(ep: Eventproc) -> None:
+    await publish_rows(ep.db, 1_081_820_707_392)
+    for start, rows in (("2004-04-13T01:45:07.392", 1), ("2004-04-13T01:45:07.393", 0)):
+        assert (await ep.describe_table("clicks", start=start)).rows == rows, start
+
+
 async def test_a_dry_run_of_a_drop_says_what_the_drop_removes(ep: Eventproc) -> None:
     await publish(ep)
     before = await ep.tables()
