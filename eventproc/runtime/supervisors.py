@@ -78,7 +78,7 @@ class SupervisorSystem:
         from eventproc.store.ingestion import spec_versions
 
         check_str("id", id)
-        await self._db.read(partial(spec_versions, supervisor=id))
+        await self._db.read(partial(spec_versions, supervisor=id, limit=1))
         return Supervisor(self._db, id)
 
     async def ingestion_workers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, NoReturn
 
 import anyio
@@ -96,6 +97,24 @@ async def test_suspend_publishes_and_resume_goes_on_at_the_offsets(bench: Bench)
     offsets = await bench.offsets()
     assert (await bench.active())[0].starts == {key: each.offset for key, each in offsets.items()}
     assert [each.version for each in await supervisor.history()] == [3, 2, 1]
+
+
+async def test_what_a_run_reads_does_not_grow_with_the_versions_of_the_spec(bench: Bench) -> None:
+    spec = spec_of(schema={"filter": f"page <> '{'x' * 50_000}'"})
+    await bench.ep.create_stream("s/t")
+    await bench.submit_and_run(spec)
+    supervisor = await bench.ep.supervisor(spec.id)
+    for _ in range(50):
+        await supervisor.suspend()
+        await supervisor.resume()
+    await supervisor.status()
+    tracemalloc.start()
+    try:
+        await supervisor.status()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(spec.text())
 
 
 @pytest.mark.acceptance("S25")
