@@ -338,12 +338,13 @@ one statement at a time."""
 
 def check_first_word(sql: str) -> None:
     """Raise NotSupported for a statement that a user's function may not run."""
-    words = _COMMENT.sub(" ", sql).split(None, 1)
-    if words and words[0].upper() not in FIRST_WORDS:
-        raise _not_allowed(f"it begins with {words[0]}")
+    found = _FIRST_WORD.match(_COMMENT.sub(" ", sql))
+    if found is not None and found[1].upper() not in FIRST_WORDS:
+        raise _not_allowed(f"it begins with {found[1]}")
 
 
-_COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT: Final = re.compile(r"--[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_FIRST_WORD: Final = re.compile(r"[\s(]*(\w+|\S)")
 
 
 def _not_allowed(why: str) -> NotSupported:

@@ -251,6 +251,8 @@ async def test_a_users_sql_cannot_touch_what_is_ours(world: World, sql: str) -> 
         "SET ROLE postgres",
         "DO $$ BEGIN END $$",
         "/* */ ROLLBACK",
+        "-- to the end of the line\rROLLBACK",
+        ";ROLLBACK",
     ],
 )
 async def test_a_users_sql_on_a_server_cannot_touch_what_is_ours(world: World, sql: str) -> None:

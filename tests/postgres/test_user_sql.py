@@ -43,6 +43,14 @@ async def test_opening_grants_tables_that_the_role_of_users_sql_cannot_read(url:
 
 
 @pytest.mark.parametrize(
+    "sql", ["SELECT*FROM (VALUES (1)) AS t", "VALUES(1)", "(SELECT 1)", "SELECT/**/1", "\t(\n(SELECT(1)))"]
+)
+async def test_users_sql_needs_no_space_after_its_first_word(url: str, sql: str) -> None:
+    async with eventproc.open(url, host=False) as ep:
+        assert await ep.query(sql) == [(1,)]
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "SELECT set_config('role', 'none', true)",
