@@ -34,7 +34,7 @@ def delayed() -> None:
 @click.option("--stream", metavar="STREAM", help="List the events of this stream only.")
 @click.option("--after", metavar="ID", help="List the events after this one.")
 async def list_(ep: Eventproc, limit: int, stream: str | None, after: str | None) -> list[Row]:
-    """List delayed events, in the order in which they were written.
+    """List delayed events, in the order of their ids.
 
     Examples:
         eventproc delayed list

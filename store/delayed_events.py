@@ -24,7 +24,7 @@ P = TypeVar("P")
 DELAYED_CHANNEL: Final = "delayed events"
 
 DUE_BYTES_A_STEP: Final = 4 * 2**20
-"""Bytes of them, the same. Half of a commit's limit."""
+"""Bytes of events, with keys and headers, that one transaction appends when they are due. Half of a commit's limit."""
 
 _COLUMNS: Final = (
     "event_id, stream, due_ms, payload, routing_key, event_time, headers, partition_number, failure"
@@ -156,7 +156,7 @@ def note_failure(tx: Tx, ids: Iterable[str], failure: str) -> None:
 
 
 def list_delayed(tx: Tx, *, stream: str | None, after: str | None, limit: int) -> list[DelayedEvent[bytes]]:
-    """Return delayed events in the order of their ids, which tell when they were written. One query by an index.
+    """Return delayed events in the order of their ids: that of writing, but for those of jobs. One query by an index.
 
     stream: only those of the stream of this name. after: only those behind this id. limit: how many at most.
     """

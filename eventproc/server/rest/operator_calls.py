@@ -338,7 +338,7 @@ async def abort_transaction(
 async def list_delayed(
     call: RestCall, scope: ScopeName, stream: LocalName, after: After = None, limit: PageLimit = PAGE
 ) -> Page[DelayedEvent[bytes]]:
-    """List the events of a stream that are not due yet, in the order in which they were written."""
+    """List the events of a stream that are not due yet, in the order of their ids."""
     found = await call.ep.delayed.list(stream=f"{scope}/{stream}", after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.id)
 
