@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol, TypeVar, cast
 
 import attrs
@@ -57,6 +58,7 @@ from eventproc.store.ingestion.pointers import (
     pointers,
     table_store,
 )
+from eventproc.store.ingestion.rows import tasks_by_worker
 from eventproc.store.ingestion.table_paths import PUBLISH_MS, are_young, is_left_behind
 from eventproc.store.ingestion.table_state import (
     REPLACED_MS,
@@ -542,10 +544,9 @@ class StoreTables:
         if not folder:
             self._store.write(partial(forget_dropped, before_ms=now_ms - REPLACED_MS))
         paths = list(self.files.paths(folder))
-        is_dead_or_old = partial(
-            is_left_behind, now_ms=now_ms, is_alive=is_alive if self.files.is_local else lambda _: True
-        )
-        left = set(filter(is_dead_or_old, paths))
+        counts = is_alive if self.files.is_local else lambda _: True
+        tasks = set(chain.from_iterable(self._store.read(tasks_by_worker).values()))
+        left = {each for each in paths if is_left_behind(each, now_ms, counts, tasks)}
         # Afterwards: an instance that was dead at that look published its files before, or never will.
         named = set[str]() if folder else self.named()
         # A backup may have begun meanwhile, whose snapshot is older than `named`.

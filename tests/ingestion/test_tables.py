@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -23,7 +24,17 @@ from eventproc.errors import InvalidArgument, NotSupported, TableChanged
 from eventproc.runtime import Eventproc
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.model.ingestion import TIME, TableFile, TablePartitioning
-from tests.ingestion.support import COLUMNS, HOUR_MS, publish_rows, replace_rows, with_tables, write_rows
+from eventproc.testing import VirtualClock
+from tests.ingestion.support import (
+    COLUMNS,
+    HOUR_MS,
+    Bench,
+    publish_rows,
+    replace_rows,
+    sweep_tables_later,
+    with_tables,
+    write_rows,
+)
 from tests.support.child_process import ChildProcess
 from tests.support.postgres import Server
 from tests.support.s3_server import S3Server, s3 as s3, s3_process as s3_process, url as url
@@ -339,6 +350,26 @@ async def test_a_sweep_keeps_what_is_published_while_it_looks_and_whose_instance
 
     assert await with_tables(ep.db, sweep) == 0
     assert opened_rows(ep) == await rows_of(ep) == 2
+
+
+async def test_a_sweep_keeps_what_a_task_has_read_for_longer_than_a_day(ep: Eventproc) -> None:
+    async def scratch() -> list[str]:
+        await sweep_tables_later(ep.db, 25 * HOUR_MS)
+        paths = await with_tables(ep.db, lambda tables: list(tables.files.paths("_tasks")))
+        return [path.split("/")[1] for path in paths]
+
+    await ep.create_scope("s")
+    bench = Bench(ep, VirtualClock())
+    await bench.begin()
+    await bench.start_supervisor()
+    worker = await bench.worker(ep.db.instance_id)
+    (task,) = await worker.claim()
+    for name in (task.id, "ended"):
+        path = f"_tasks/{name}/{ep.db.instance_id}_{ep.db.instance_id}.parquet"
+        await with_tables(ep.db, partial(lambda tables, path: write_rows(tables.files, path, 1), path=path))
+    assert await scratch() == [task.id]
+    await task.finish(error="it failed")
+    assert await scratch() == []
 
 
 async def test_a_version_of_no_table_ends_when_somebody_fills_it(ep: Eventproc) -> None:
