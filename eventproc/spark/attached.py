@@ -319,7 +319,8 @@ class AttachedEventproc(BlockingEventproc):
     ) -> Compaction:
         """Rewrite the intervals of a table that lie in several files into as few as possible, rolled up again.
 
-        Queries see the old files or the new ones. Supervisors may publish meanwhile.
+        An interval stays if all its files but one have 5,000,000 rows, as those of a compaction have. Queries see the
+        old files or the new ones. Supervisors may publish meanwhile.
 
         Args:
             name: The table.

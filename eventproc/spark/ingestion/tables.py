@@ -136,7 +136,8 @@ class Tables:
         schema = self._schema(name)
         found = self.files(name, start, end)
         begins = {each.path: interval_start(each.min_ms, schema.segment_granularity) for each in found}
-        counts = Counter(begins.values())
+        # Full files and a last one are all that a compaction makes of an interval.
+        counts = Counter(begins[each.path] for each in found if each.rows < COMPACT_ROWS)
         old = [each for each in found if counts[begins[each.path]] > 1]
         if not old:
             return Compaction(0, 0, 0, 0, 0)
