@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -120,12 +120,16 @@ def _members(kind: Any, plain: Mapping[str, object], path: str = "") -> Iterator
             yield from _members(kind, cast("Mapping[str, object]", value), f"{at}.")
         elif place in INLINE:
             yield ValueProblem(at, value, "it must be an object")
-        elif not (name.endswith("_ms") and isinstance(value, str)):
+        elif not (name.endswith("_ms") and isinstance(value, str | date)):
             yield at, name, value
-        elif (time_ms := _time_ms(value)) is not None:
-            yield at, name, time_ms
         else:
-            yield ValueProblem(at, value, "it must be milliseconds, or a text such as 30s, 1h or PT1H")
+            read, reason = (_time_ms, _TIME) if name.endswith("_start_ms") else (_duration_ms, _DURATION)
+            ms = read(value)
+            yield ValueProblem(at, value, reason) if ms is None else (at, name, ms)
+
+
+_TIME: Final = "it must be milliseconds since 1970, or a time such as 2026-01-31T12:00"
+_DURATION: Final = "it must be milliseconds, or a text such as 30s, 1h or PT1H"
 
 
 def _read_array(converter: Converter, plain: object, kind: Any) -> Any:
@@ -146,17 +150,23 @@ _LENIENT.register_structure_hook_factory(is_tuple, lambda _, converter: partial(
 _LENIENT.register_structure_hook(StrEnum, _read_enum)
 
 
-def _time_ms(text: str) -> int | None:
-    if match := _SHORT.fullmatch(text.strip()):
+def _duration_ms(value: str | date) -> int | None:
+    text = str(value).strip()
+    if match := _SHORT.fullmatch(text):
         return int(match[1]) * _UNITS_MS[match[2]]
-    if (match := _ISO.fullmatch(text.strip())) and any(match.groups()):
+    if (match := _ISO.fullmatch(text)) and any(match.groups()):
         days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000
+    return None
+
+
+def _time_ms(value: str | date) -> int | None:
+    """Return a time in ms since 1970. YAML has dates and times of its own."""
     try:
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(str(value).strip())
     except ValueError:
         return None
-    return since_1970_ms(text, time if time.tzinfo else time.replace(tzinfo=UTC))
+    return since_1970_ms(str(value), time if time.tzinfo else time.replace(tzinfo=UTC))
 
 
 def _field_name(key: str, fields: Mapping[str, object]) -> str:

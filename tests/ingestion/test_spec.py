@@ -108,6 +108,19 @@ def test_a_time_in_iso_8601_is_exact_to_the_ms() -> None:
     assert spec.io.late_message_rejection_start_ms == 1_081_820_707_393
 
 
+def test_a_time_is_no_duration_and_a_duration_is_no_time() -> None:
+    io = {"streams": ["s/t"], "taskDuration": "2026-01-31", "lateMessageRejectionStartDateTime": "24h"}
+    found = problems_of({"io": io, "schema": {"datasource": "clicks"}})
+    assert "a text such as 30s" in found["io.taskDuration"]
+    assert "a time such as 2026-01-31T12:00" in found["io.lateMessageRejectionStartDateTime"]
+
+
+@pytest.mark.parametrize("time", ["1970-01-02", "1970-01-02T02:00:00+02:00", "'1970-01-02'", "86400000"])
+def test_a_time_in_yaml_needs_no_quotes(time: str) -> None:
+    text = IN_YAML.replace("lateMessageRejection: 1h", f"lateMessageRejectionStartDateTime: {time}")
+    assert SupervisorSpec.parse(text).io.late_message_rejection_start_ms == 86_400_000
+
+
 @pytest.mark.acceptance("S2")
 def test_the_first_task_count_and_the_limit_of_stops_have_their_order() -> None:
     bounds: dict[str, object] = {"task_count_min": 2, "task_count_max": 10}
