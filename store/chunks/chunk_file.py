@@ -95,15 +95,16 @@ def _keys(column: bytes, events: ColumnSlice) -> pa.Array:
     """Return the keys of a stored key column, which has the layout of `decode_keys`."""
     first, last = events.first, events.last
     ends = np.frombuffer(column, np.uint32, events.count, 1).astype(np.int32)
-    offsets = np.empty(last - first + 1, np.int32)
-    offsets[0] = ends[first - 1] if first else 0
-    offsets[1:] = ends[first:last]
+    begin = int(ends[first - 1]) if first else 0
+    # From 0 on: the writer of files of pyarrow before 21 takes other texts if they begin elsewhere.
+    offsets = np.zeros(last - first + 1, np.int32)
+    offsets[1:] = ends[first:last] - begin
     present_at = 1 + 4 * events.count
     validity = None
     if column[0]:
         present = np.frombuffer(column, np.uint8, events.count, present_at)[first:last]
         validity = pa.py_buffer(np.packbits(present, bitorder="little"))
-    text = pa.py_buffer(column).slice(present_at + (events.count if column[0] else 0))
+    text = pa.py_buffer(column).slice(present_at + (events.count if column[0] else 0) + begin)
     return pa.Array.from_buffers(pa.string(), last - first, [validity, pa.py_buffer(offsets), text])
 
 
