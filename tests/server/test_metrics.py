@@ -19,6 +19,7 @@ from eventproc.server.rest.metrics import render_metrics
 from eventproc.windows import Tumbling, Window
 from tests.groups.support import eventually
 from tests.ingestion.support import add_worker
+from tests.server.rest_client import RestInMemory
 from tests.support.child_process import PATIENCE_S, REPOSITORY
 
 SENDS = "messaging_client_operation_duration_seconds"
@@ -254,3 +255,9 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it() -> None:
         assert media_type.startswith("application/openmetrics-text")
         names = {family.name for family in parse_openmetrics(body.decode())}  # type: ignore[no-untyped-call]
         assert {"eventproc_streams", "eventproc_connections", "eventproc_stream_events"} <= names
+
+
+async def test_a_scraper_that_asks_for_a_version_that_is_none_gets_the_text_of_prometheus() -> None:
+    async with eventproc.open_memory() as ep:
+        media_type, _ = await RestInMemory(ep).text("/metrics", "application/openmetrics-text; version=new")
+        assert media_type.startswith("text/plain; version=0.0.4")

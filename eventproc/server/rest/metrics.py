@@ -27,7 +27,10 @@ async def render_metrics(ep: Eventproc, accept: str, readable: NameFilter | None
         ProcessCollector(registry=registry)
     look = await look_at_store(ep.db, readable)
     registry.register(_Families(_families(look, is_of_all=readable is None)))
-    encode, media_type = choose_encoder(accept)
+    try:
+        encode, media_type = choose_encoder(accept)
+    except TypeError:  # it asks for a version that is none
+        encode, media_type = choose_encoder("")
     return encode(registry), media_type
 
 
