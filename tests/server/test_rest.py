@@ -18,6 +18,7 @@ import eventproc
 from eventproc.base.clock import SystemClock, new_id
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
+from eventproc.server.rest import listener as rest_listener
 from eventproc.server.rest.listener import serve_rest
 from eventproc.server.rest.pravega_values import ScalingConfig
 from eventproc.testing.crash import PATIENCE_S
@@ -556,6 +557,23 @@ async def test_calls_that_run_too_long_are_refused_when_the_server_ends(tmp_path
             await eventually(ep, is_recorded)
         assert [each.status_code for each in answers] == [503]
         assert answers[0].headers["retry-after"]
+
+
+async def test_a_server_ends_without_an_error_while_a_caller_takes_nothing_of_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_listener, "END_WAIT_S", 0.05)
+    async with eventproc.open(tmp_path, durability="os") as ep:
+        await ep.create_scope("s")
+        async with (await ep.create_stream("s/t")).writer() as writer:
+            await writer.write(bytes(7 << 20))
+        listener = socket.create_server(("127.0.0.1", 0))
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            async with serve_rest(ep, Authority(ep.db), listener, "127.0.0.1", close_wait_s=0.05):
+                caller.connect(listener.getsockname())
+                caller.sendall(b"GET /eventproc/v1/streams/s/t/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                await anyio.wait_readable(caller)
 
 
 def test_delayed_events_are_listed_moved_and_cancelled(rest: RestClient, directory: Path) -> None:

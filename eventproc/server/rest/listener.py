@@ -38,11 +38,29 @@ HEAD_BYTES_MAX: Final = 64 << 10
 """Longest head of a call: the address may hold a cut of 1,024 segments, of some 20 bytes each. Higher: more memory."""
 
 END_WAIT_S: Final = 1
-"""How long connections may take to end after their calls were answered, in s."""
+"""How long connections may take to end after their calls were answered, in s. Then those are cut off whose callers take
+nothing, and calls of HTTP/2 whose callers have left. Hypercorn lets them wait, and fails if it is cancelled then."""
 
 
 class _CallerConnection(TCPServer):
     """A connection that ends when its caller closes it. Hypercorn's own stays for IDLE_S then, and takes a place."""
+
+    config: _Config
+
+    async def run(self) -> None:
+        """Serve it until it ends, or is cut off."""
+        self._scope = anyio.CancelScope()
+        self.config.connections.add(self)
+        try:
+            with self._scope:
+                await super().run()
+        finally:
+            self.config.connections.discard(self)
+
+    def cut_off(self) -> None:
+        """End it now, without what its caller has not taken yet."""
+        self.writer.transport.abort()
+        self._scope.cancel()
 
     async def _read_data(self) -> None:
         await super()._read_data()
@@ -50,12 +68,16 @@ class _CallerConnection(TCPServer):
 
 
 class _Config(Config):
-    """A configuration with a socket that listens already, and with certificates that may change."""
+    """A configuration with a socket that listens already, and with certificates that may change.
+
+    connections: those that are open.
+    """
 
     def __init__(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._listener = listener
         self._tls = tls
+        self.connections: set[_CallerConnection] = set()
         self.keep_alive_timeout = IDLE_S
         self.ssl_handshake_timeout = HANDSHAKE_S
         self.h2_max_concurrent_streams = STREAMS_MAX
@@ -107,7 +129,7 @@ async def serve_rest(
     config = _Config(listener, tls)
     config.errorlog = HTTP_LOG
     config.include_server_header = False
-    config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
+    config.graceful_timeout = close_wait_s + 3 * END_WAIT_S
     answers = RestAnswers(ep, authority, host)
     application = sending_soon(rest_application(answers, has_page=has_page, only_metrics=only_metrics))
     ending, ended = anyio.Event(), anyio.Event()
@@ -131,6 +153,10 @@ async def serve_rest(
                 with anyio.move_on_after(close_wait_s):
                     await ended.wait()
                 answers.refuse_running()
+                with anyio.move_on_after(END_WAIT_S):
+                    await ended.wait()
+                for each in tuple(config.connections):
+                    each.cut_off()
                 with anyio.move_on_after(END_WAIT_S):
                     await ended.wait()
             tasks.cancel_scope.cancel()
