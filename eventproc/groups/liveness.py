@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
+
+import anyio
 
 from eventproc.groups.changes import departure
 from eventproc.groups.kafka_groups import change_members
@@ -23,6 +26,7 @@ from eventproc.store.groups import (
     member_instances,
     silent_members,
 )
+from eventproc.store.model.errors import EventprocError, Retryable
 
 LOG = logging.getLogger("eventproc.groups")
 
@@ -37,6 +41,10 @@ ASSIGN_MS: Final = 5_000
 """How long a group waits for its own assignor, which needs milliseconds. Higher: segments have no reader for longer if
 no member has its code. Lower: a busy process answers too late."""
 
+LATE_MS: Final = 1_000
+"""Pause before another attempt to leave a group, as while the disk is full. Each costs a write. Higher: the segments of
+a member that has ended wait longer."""
+
 NO_READER: Final = ""
 """An id that no reader has."""
 
@@ -47,6 +55,28 @@ class LocalMemberships:
     def __init__(self) -> None:
         self._present: dict[tuple[str, str, int], Subscription] = {}
         self._joining: set[tuple[str, str]] = set()
+        self._late: deque[Callable[[], Awaitable[object]]] = deque()
+        self._is_late = anyio.Event()
+
+    async def run(self) -> None:
+        """Let members leave that could not when they ended, until cancelled."""
+        while True:
+            await self._is_late.wait()
+            self._is_late = anyio.Event()
+            while self._late:
+                await anyio.sleep(LATE_MS / 1000)
+                try:
+                    await self._late[0]()
+                except Retryable:
+                    continue
+                except EventprocError as why:
+                    LOG.info("a member has not left its group: %s", why)
+                self._late.popleft()
+
+    def leave_later(self, leave: Callable[[], Awaitable[object]]) -> None:
+        """Let a member leave that cannot now: until then other processes count it as alive, as this one is."""
+        self._late.append(leave)
+        self._is_late.set()
 
     @contextmanager
     def joining(self, group: str, reader: str) -> Iterator[bool]:

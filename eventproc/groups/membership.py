@@ -75,7 +75,7 @@ from eventproc.store.groups import (
     write_status,
 )
 from eventproc.store.model.argument_checks import check_int
-from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderFenced, ReaderOnline
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
@@ -689,5 +689,6 @@ async def _leave(member: GroupMember) -> None:
     try:
         await member.leave()
     except EventprocError as why:
-        # The other members will find it dead, or the database is gone for all of them.
         LOG.warning("%s: reader %r failed to leave the group: %s", member.group, member.reader, why)
+        if isinstance(why, Retryable):  # else the database is gone for all members
+            member._db.shared[LOCAL_MEMBERSHIPS].leave_later(member.leave)

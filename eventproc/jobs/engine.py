@@ -20,6 +20,7 @@ import attrs
 
 from eventproc.base.counts import counted
 from eventproc.base.tasks import run_uninterrupted
+from eventproc.groups.liveness import LOCAL_MEMBERSHIPS
 from eventproc.jobs.consumer import HeldDelivery, WorkerConsumer
 from eventproc.jobs.jobs import encoded_result
 from eventproc.jobs.rates import admit, calls_and_wait
@@ -53,7 +54,7 @@ from eventproc.store.jobs import (
     watch_cancelled,
 )
 from eventproc.store.model.deliveries import Settlement
-from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.segments import Event
 
 AHEAD_EVENTS_MAX: Final = 1_000
@@ -497,7 +498,14 @@ class WorkerRun(ProcessorRun):
 
     async def _leave(self) -> None:
         leave = partial(delete_member, group=self.options.group, reader=self._reader)
+
+        async def leave_later() -> None:
+            if self.ended.is_set():  # else it has come again
+                await self._db.write(leave, step=Step.GROUP_LEAVE)
+
         try:
             await self._db.write(leave, step=Step.GROUP_LEAVE)
-        except EventprocError as why:  # the host removes the row once this process has ended
+        except EventprocError as why:
             LOG.warning("%s failed to leave its group: %s", self.options.label, why)
+            if isinstance(why, Retryable):  # else the host removes the row once this process has ended
+                self._db.shared[LOCAL_MEMBERSHIPS].leave_later(leave_later)

@@ -22,6 +22,7 @@ from eventproc.cluster import (
     run_tasks,
 )
 from eventproc.cluster.extent_joiner import join_tiny_extents
+from eventproc.groups.liveness import LOCAL_MEMBERSHIPS
 from eventproc.processors import (
     GRACE_MS,
     App,
@@ -228,6 +229,7 @@ class Eventproc(
             observe(db)
         self._tasks.start_soon(join_tiny_extents, db)
         self._tasks.start_soon(db.shared[TRANSACTION_ATTENDANT].run)
+        self._tasks.start_soon(db.shared[LOCAL_MEMBERSHIPS].run)
         if host:
             self._tasks.start_soon(run_host, db)
             self._tasks.start_soon(keep_buckets, db)

@@ -9,10 +9,12 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import Group
+from eventproc import App, Event, Group
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import segment_id
-from tests.groups.support import are_shared, eventually, written
+from eventproc.testing import Fault, SimulatedWorld
+from tests.groups.support import are_shared, eventually, write, written
+from tests.support.simulated_world import in_simulated_world
 
 
 async def test_a_reader_that_is_cancelled_while_it_follows_its_group_follows_it_later(
@@ -139,6 +141,27 @@ async def test_a_position_has_nothing_of_segments_that_were_lost(ep: Eventproc) 
         await group.reader_offline("a")
         await reader.commit()  # it meets the fence
         assert reader.position == {}
+
+
+@in_simulated_world
+async def test_a_member_that_cannot_leave_its_group_leaves_it_later(world: SimulatedWorld) -> None:
+    app = App()
+
+    @app.processor("s/t", group="readers")
+    async def read(event: Event) -> None: ...
+
+    @app.worker("s/t", share_group="workers")
+    async def work(event: Event) -> None: ...
+
+    first = await world.start(faults=[Fault("group.leave.commit", "full", times=3)])
+    second = await world.start(app)
+    running = await first.run(app)
+    await running.close()
+    assert [each.alive for each in await world.ep.processors()] == [2, 2]
+    await anyio.sleep(5)
+    assert [each.alive for each in await world.ep.processors()] == [1, 1]
+    await write(await world.ep.stream("s/t"), range(10))
+    await second._running[0].wait_idle(timeout_ms=10_000)
 
 
 async def _is(value: bool) -> bool:
