@@ -126,6 +126,36 @@ async def test_concurrent_failures_restart_the_handler_once_while_no_call_runs()
         assert await lag(ep) == 0
 
 
+@in_virtual_time
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_the_end_of_an_app_cuts_no_handler_off_that_stops_for_a_restart(exactly_once: bool) -> None:
+    stopping, stopped = anyio.Event(), list[object]()
+
+    class Fragile:
+        async def process(self, event: Event) -> None:
+            raise OSError("connection lost")
+
+        async def stop(self) -> None:
+            stopping.set()
+            await anyio.sleep(1)
+            stopped.append(self)
+
+    async with system() as ep:
+        await write(ep, "a")
+        app = App()
+        app.add(
+            Fragile,
+            STREAM,
+            group=GROUP,
+            exactly_once=exactly_once,
+            retry=RetryPolicy(attempts=1),
+            supervise=lambda _: Directive.RESTART,
+        )
+        async with ep.run(app):
+            await stopping.wait()
+        assert len(stopped) == 2
+
+
 async def test_what_is_emitted_after_the_handler_returned_is_refused() -> None:
     kept: list[Context] = []
 

@@ -146,8 +146,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
         if self.options.exactly_once:
             self.begin_stop()
             await self._reading_ended.wait()
-            self._scope.cancel()
-            await self._ended.wait()
+            await self._end_parts()
         else:
             await super().stop()
 

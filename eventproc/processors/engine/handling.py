@@ -72,6 +72,7 @@ class HandlerEngine(ABC, Generic[C]):
         self._make = make
         self._commits_when_idle = False
         self._restart = anyio.Event()
+        self._restarting = anyio.Lock()  # held while the handler is replaced
         self._stopping = False
         self._started = False
         self._user_code: str | None = None
@@ -197,7 +198,12 @@ class HandlerEngine(ABC, Generic[C]):
         """
         self.begin_stop()
         await self.pool.wait_quiet()
-        self._scope.cancel()
+        await self._end_parts()
+
+    async def _end_parts(self) -> None:
+        """Cancel the tasks, but not a handler's `stop` within a restart; return when all has ended."""
+        async with self._restarting:
+            self._scope.cancel()
         await self._ended.wait()
 
     async def _start_handler(self) -> Handler:
@@ -217,8 +223,9 @@ class HandlerEngine(ABC, Generic[C]):
             await self._restart.wait()
             await self.pool.wait_quiet()
             self._restart = anyio.Event()  # one restart serves all calls that failed before it
-            await self._stop_handler()
-            self._calls.handler = await self._start_handler()
+            async with self._restarting:
+                await self._stop_handler()
+                self._calls.handler = await self._start_handler()
             self.counters.restarts += 1
             self.pool.unblock("restarting")
 
