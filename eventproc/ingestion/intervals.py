@@ -61,7 +61,7 @@ def ms_of_bounds(start: RowTime | None, end: RowTime | None) -> tuple[int | None
 def interval_start(ms: int, granularity: Granularity) -> int:
     """Return where the interval that holds a time begins, in ms."""
     if granularity is Granularity.ALL:
-        return 0
+        return TIME_MIN_MS
     if granularity is Granularity.NONE:
         return ms
     if granularity in FIXED_MS:

@@ -16,7 +16,7 @@ import eventproc
 from eventproc import Eventproc
 from eventproc.errors import InvalidArgument, NotFound
 from tests.cli.conftest import run_here
-from tests.ingestion.support import HOUR_MS, publish_rows
+from tests.ingestion.support import HOUR_MS, publish_rows, spec_of
 from tests.server.access_support import READ, add_user, loaded
 from tests.server.rest_client import OWN, RestInMemory
 
@@ -98,6 +98,16 @@ async def test_a_dry_run_of_a_drop_says_what_the_drop_removes(ep: Eventproc) -> 
     assert await ep.drop_table("clicks") == planned
     assert await ep.tables() == []
     assert (await ep.describe_table("clicks")).rows == 0
+
+
+async def test_the_interval_of_all_times_begins_before_1970(ep: Eventproc) -> None:
+    await ep.submit_supervisor(spec_of(schema={"segment_granularity": "all"}))
+    await publish_rows(ep.db, -5)
+    await publish_rows(ep.db, 5)
+    assert (await ep.drop_table("clicks", start=0)).files == 0
+    assert (await ep.drop_table("clicks", end=HOUR_MS)).files == 0
+    assert (await ep.drop_table("clicks", start="0001-01-01", end="9999-12-31T23:59:59.999")).files == 0
+    assert (await ep.drop_table("clicks", start="0001-01-01")).files == 2
 
 
 async def test_tables_are_listed_in_pages_by_name(ep: Eventproc) -> None:

@@ -184,8 +184,8 @@ class Tables:
         try:
             for file in new:
                 assert file.start_ms is not None, "the rows have their interval"
-                end_ms = interval_end(file.start_ms, granularity)
-                _check_within(file.start_ms, end_ms, low, high)
+                start_ms = interval_start(file.start_ms, granularity)
+                _check_within(start_ms, interval_end(start_ms, granularity), low, high)
         except InvalidArgument:
             self._files().delete(each.path for each in new)
             raise
