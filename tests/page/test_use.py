@@ -310,13 +310,11 @@ def test_events_are_read_again_when_nothing_of_the_question_has_changed(
 
 
 def test_page_that_a_busy_server_refuses_tries_again(visit: PageVisit) -> None:
-    busy = {
-        "status": 503,
-        "content_type": "application/problem+json",
-        "json": {"detail": "256 calls are running"},
-    }
+    def refuse(route: Route) -> None:
+        route.fulfill(status=503, json={"detail": "256 calls are running"})
+
     visit.go("")
-    visit.page.route("**/v1/caller", lambda route: route.fulfill(**busy), times=1)
+    visit.page.route("**/v1/caller", refuse, times=1)
     visit.page.reload()
     expect(visit.page.get_by_text("256 calls are running")).to_be_visible()
     expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
@@ -483,9 +481,11 @@ def test_page_goes_on_after_its_server_has_restarted(browser: Browser, tmp_path:
 
 
 def test_page_follows_a_server_that_does_not_know_its_last_change(visit: PageVisit) -> None:
+    def answer(route: Route) -> None:
+        route.fulfill(content_type="text/event-stream", body="event: scope\nid: unknown\ndata: {}\n\n")
+
     visit.go("")
-    change = {"content_type": "text/event-stream", "body": "event: scope\nid: unknown\ndata: {}\n\n"}
-    visit.page.route("**/v1/changes", lambda route: route.fulfill(**change), times=1)
+    visit.page.route("**/v1/changes", answer, times=1)
     visit.page.reload()
     with visit.page.expect_response(lambda each: each.url.endswith("/changes") and each.status == 400):
         pass

@@ -281,8 +281,8 @@ async def _request_of(name: str, stream: Stream[Any, Any]) -> Any:
     try:
         with _peer_wait(f"{name}: the request was not complete"):
             request = await stream.recv_message()
-    except (AssertionError, DecodeError, NotImplementedError) as why:
-        # It is cut off, malformed or compressed.
+    except (AssertionError, DecodeError, RuntimeError) as why:
+        # It is cut off, malformed, or compressed, which grpclib does not know.
         reason = f"{name}: the request cannot be read: {why}"
         raise GRPCError(Status.INVALID_ARGUMENT, reason) from None
     if request is None:
