@@ -16,6 +16,7 @@ from tests.ingestion.support import publish_rows, spec_of
 NO_SPARK = cast("SparkSession", None)
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_interval_of_full_files_and_a_last_one_is_not_compacted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
