@@ -156,7 +156,7 @@ def note_failure(tx: Tx, ids: Iterable[str], failure: str) -> None:
 
 
 def list_delayed(tx: Tx, *, stream: str | None, after: str | None, limit: int) -> list[DelayedEvent[bytes]]:
-    """Return delayed events in the order of their ids: that of writing, but for those of jobs. One query by an index.
+    """Return delayed events in the order of their ids. One query by an index.
 
     stream: only those of the stream of this name. after: only those behind this id. limit: how many at most.
     """

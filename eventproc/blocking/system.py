@@ -56,7 +56,7 @@ class BlockingEventproc(BlockingTwin, Opened):
         try:
             with ExitStack() as closing:
                 closing.callback(super()._leave, why)
-                for each in self._loop.opened:
+                for each in list(self._loop.opened):  # other threads may open and close meanwhile
                     closing.callback(each.__exit__, None if why is None else type(why), why, None)
             interrupted = False
         finally:

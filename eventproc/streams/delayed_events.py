@@ -48,7 +48,7 @@ class DelayedEvents:
     async def list(
         self, *, stream: str | None = None, after: str | None = None, limit: int = 100
     ) -> builtins.list[DelayedEvent[bytes]]:
-        """Return events that wait, in the order of their ids, which is that of writing but for events of jobs.
+        """Return events that wait, in the order of their ids: that of writing, to the ms, but for events of jobs.
 
         Args:
             stream: only those of the stream of this name. None (default): of all.
