@@ -72,6 +72,8 @@ class Openable(ABC):
         Raises:
             Exception: as leaving the block.
         """
+        if self._end is not None:
+            await self._end.wait()
         await self._close_once(None)
 
     def __await__(self) -> Generator[Any, Any, Self]:
@@ -108,9 +110,6 @@ class Openable(ABC):
         return self
 
     async def _close_once(self, why: BaseException | None) -> None:
-        if self._state is OpenState.CLOSING:
-            assert self._end is not None, "a handle that is being closed has an end"
-            await self._end.wait()
         if self._state is not OpenState.OPEN:
             await anyio.lowlevel.checkpoint()
             return

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from eventproc.ingestion.spec import Granularity
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.delays import since_1970_ms
+from eventproc.store.model.delays import utc_ms
 from eventproc.store.model.ingestion import TIME_END_MS, TIME_MIN_MS, TableFile
 
 FIXED_MS: Final[Mapping[Granularity, int]] = {
@@ -46,7 +46,7 @@ def ms_of(what: str, time: RowTime) -> int:
             raise invalid_argument(what, time, reason) from None
     if not isinstance(time, datetime):
         raise invalid_argument(what, time, "it must be a datetime, a text in ISO 8601, or ms since 1970")
-    return since_1970_ms(what, time if time.tzinfo is not None else time.replace(tzinfo=UTC))
+    return utc_ms(time)
 
 
 def ms_of_bounds(start: RowTime | None, end: RowTime | None) -> tuple[int | None, int | None]:
@@ -69,7 +69,7 @@ def interval_start(ms: int, granularity: Granularity) -> int:
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     months = at.month - (at.month - 1) % MONTHS[granularity]
     start = at.replace(month=months, day=1, hour=0, minute=0, second=0, microsecond=0)
-    return (start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return utc_ms(start)
 
 
 def interval_end(start_ms: int, granularity: Granularity) -> int:
@@ -82,7 +82,7 @@ def interval_end(start_ms: int, granularity: Granularity) -> int:
     months = start.year * 12 + start.month - 1 + MONTHS[granularity]
     if months // 12 > MAXYEAR:
         return TIME_END_MS
-    return int(start.replace(year=months // 12, month=months % 12 + 1).timestamp() * 1000)
+    return utc_ms(start.replace(year=months // 12, month=months % 12 + 1))
 
 
 def intervals_of(file: TableFile, granularity: Granularity) -> tuple[int, int]:

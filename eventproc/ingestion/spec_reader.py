@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -20,7 +20,7 @@ from cattrs import Converter
 
 from eventproc.ingestion.druid_names import INLINE, REFUSED, RENAMED, VALUES
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.delays import since_1970_ms
+from eventproc.store.model.delays import utc_ms
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ingestion_errors import InvalidSpec, SpecProblem
 from eventproc.store.records.plain import (
@@ -163,10 +163,9 @@ def _duration_ms(value: str | date) -> int | None:
 def _time_ms(value: str | date) -> int | None:
     """Return a time in ms since 1970. YAML has dates and times of its own."""
     try:
-        time = datetime.fromisoformat(str(value).strip())
+        return utc_ms(datetime.fromisoformat(str(value).strip()))
     except ValueError:
         return None
-    return since_1970_ms(str(value), time if time.tzinfo else time.replace(tzinfo=UTC))
 
 
 def _field_name(key: str, fields: Mapping[str, object]) -> str:

@@ -173,8 +173,8 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         if cancelled:
             accepted = {each.job for each in commit.accepted if each.job is not None and each in held}
             discard_jobs(tx, group, accepted & cancelled)
-        progress = {each.job: part for each, part in commit.progress.items() if each in held}
-        note_progress(tx, group, {job: part for job, part in progress.items() if job is not None})
+        going_on = ((each.job, part) for each, part in commit.progress.items() if each in held)
+        note_progress(tx, group, {job: part for job, part in going_on if job is not None})
         dead = {each for each, _ in commit.outbox.letters}  # `append_letters` notes that they failed
         done: dict[str, bytes | None] = {}
         given_up: dict[str, tuple[str, int]] = {}
@@ -252,11 +252,8 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 
     async def run(self) -> None:
         """See `HandlerEngine.run`. Raises NotFound if the share group was deleted, too."""
-        try:
-            async with self._consumer:
-                await super().run()
-        finally:
-            self._ended.set()  # also if the consumer could not be opened
+        async with self._consumer:
+            await super().run()
 
     def _parts(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         return self._follow, self._follow_cancelled, self._get, self._committer.run, self._renew

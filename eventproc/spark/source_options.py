@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -18,7 +18,7 @@ from eventproc.spark.option_names import known_options, store_of
 from eventproc.store.address import StoreAddress
 from eventproc.store.model.argument_checks import INT_MAX, check_int, invalid_argument
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.delays import DUE_MS_MAX
+from eventproc.store.model.delays import DUE_MS_MAX, utc_ms
 from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.names import StreamName
@@ -317,8 +317,7 @@ def _time_of(option: str, text: str) -> int:
     if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     try:
-        at = datetime.fromisoformat(text)
+        return utc_ms(datetime.fromisoformat(text))
     except ValueError:
         reason = "it must be earliest, latest, a stream cut, an ISO 8601 time, or ms since 1970"
         raise InvalidArgument(what=f"option {option}", value=text, reason=reason) from None
-    return round((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.delays import utc_ms
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.ranges import KeyRange
@@ -57,12 +58,9 @@ def parse_time(text: str, what: str = "time", reason: str = f"it must be {_TIMES
     if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX:
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        return utc_ms(datetime.fromisoformat(text))
     except ValueError:
         raise InvalidArgument(what=what, value=text, reason=reason) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 def parse_segments(texts: Iterable[str]) -> tuple[SegmentId, ...]:

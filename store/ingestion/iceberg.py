@@ -544,9 +544,9 @@ class StoreTables:
         if not folder:
             self._store.write(partial(forget_dropped, before_ms=now_ms - REPLACED_MS))
         paths = list(self.files.paths(folder))
-        counts = is_alive if self.files.is_local else lambda _: True
+        lives = is_alive if self.files.is_local else lambda _: True
         tasks = set(chain.from_iterable(self._store.read(tasks_by_worker).values()))
-        left = {each for each in paths if is_left_behind(each, now_ms, counts, tasks)}
+        left = {each for each in paths if is_left_behind(each, now_ms, lives, tasks)}
         # Afterwards: an instance that was dead at that look published its files before, or never will.
         named = set[str]() if folder else self.named()
         # A backup may have begun meanwhile, whose snapshot is older than `named`.

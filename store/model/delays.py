@@ -59,7 +59,12 @@ def since_1970_ms(what: str, moment: datetime) -> int:
     """Return a time in ms since 1970; before, it is negative. Raises InvalidArgument for one without a zone."""
     if moment.utcoffset() is None:
         raise invalid_argument(what, moment, "it has no time zone; datetime.now(UTC) has one")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return utc_ms(moment)
+
+
+def utc_ms(moment: datetime) -> int:
+    """Return a time in ms since 1970, which is UTC if it has no zone; before 1970 it is negative."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 @attrs.frozen(kw_only=True)

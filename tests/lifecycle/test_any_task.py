@@ -13,6 +13,7 @@ import pytest
 import eventproc
 from eventproc import Event, Eventproc, Opening, Stream
 from eventproc.errors import Closed, DatabaseStopped, IllegalTransition, StreamSealed, WriterFailed
+from eventproc.processors import Running
 from tests.streams.support import payloads
 
 T = TypeVar("T")
@@ -40,6 +41,22 @@ async def opened(opening: Opening[Eventproc]) -> Eventproc:
 async def orders_of(ep: Eventproc) -> Stream:
     await ep.create_scope("shop")
     return await ep.create_stream("shop/orders")
+
+
+async def in_a_call(stream: Stream, ep: Eventproc) -> tuple[Running, anyio.Event]:
+    """Return an app that is in a call for the first event of a stream, and what ends the call."""
+    async with stream.writer() as writer:
+        await writer.write(b"apple")
+    app, begun, go_on = eventproc.App(), anyio.Event(), anyio.Event()
+
+    @app.processor("shop/orders", group="packers")
+    async def pack(_event: Event) -> None:
+        begun.set()
+        await go_on.wait()
+
+    running = await ep.run(app)
+    await begun.wait()
+    return running, go_on
 
 
 @pytest.fixture
@@ -128,22 +145,13 @@ async def test_closing_a_system_closes_what_is_open_on_it_newest_first(ep: Event
 
 async def test_what_is_opened_while_a_system_closes_is_closed_too(ep: Eventproc) -> None:
     stream = await orders_of(ep)
-    async with stream.writer() as writer:
-        await writer.write(b"apple")
-    app, begun, go_on = eventproc.App(), anyio.Event(), anyio.Event()
-
-    @app.processor("shop/orders", group="packers")
-    async def pack(_event: Event) -> None:
-        begun.set()
-        await go_on.wait()
-
-    await ep.run(app)
-    await begun.wait()
+    _, go_on = await in_a_call(stream, ep)
+    writer = stream.writer()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ep.close)
         while not ep.closed:
             await anyio.lowlevel.checkpoint()
-        writer = await stream.writer()
+        await writer
         await writer.post(b"pear")
         go_on.set()
     assert writer.closed
@@ -248,21 +256,10 @@ async def test_a_cancellation_while_closing_leaves_nothing_open(ep: Eventproc) -
 
 
 async def test_a_cancelled_block_waits_until_another_task_has_closed_its_object(ep: Eventproc) -> None:
-    stream = await orders_of(ep)
-    async with stream.writer() as writer:
-        await writer.write(b"apple")
-    app, begun, go_on = eventproc.App(), anyio.Event(), anyio.Event()
-
-    @app.processor("shop/orders", group="packers")
-    async def pack(_event: Event) -> None:
-        begun.set()
-        await go_on.wait()
-
-    running = await ep.run(app)
-    await begun.wait()
+    running, go_on = await in_a_call(await orders_of(ep), ep)
 
     async def finish() -> None:
-        await anyio.sleep(0.05)
+        await anyio.wait_all_tasks_blocked()  # until the block waits
         go_on.set()
 
     async with anyio.create_task_group() as tasks:

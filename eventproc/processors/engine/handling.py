@@ -76,7 +76,6 @@ class HandlerEngine(ABC, Generic[C]):
         self._stopping = False
         self._started = False
         self._user_code: str | None = None
-        self._ended = anyio.Event()
         self._tasks = anyio.create_task_group()
         self._scope = anyio.CancelScope()  # cancels the tasks, also before they begin
 
@@ -169,16 +168,13 @@ class HandlerEngine(ABC, Generic[C]):
 
     async def run(self) -> None:
         """Process until stopped or cancelled. Raises ProcessorFailed, possibly in an exception group."""
+        self._calls.handler = await self._start_handler()
         try:
-            self._calls.handler = await self._start_handler()
-            try:
-                with self._scope:
-                    await self._run_parts()
-            finally:
-                with anyio.move_on_after(WIND_UP_MS / 1000, shield=True):
-                    await self._wind_up()
+            with self._scope:
+                await self._run_parts()
         finally:
-            self._ended.set()
+            with anyio.move_on_after(WIND_UP_MS / 1000, shield=True):
+                await self._wind_up()
 
     async def _run_parts(self) -> None:
         async with self._tasks:
@@ -192,7 +188,7 @@ class HandlerEngine(ABC, Generic[C]):
         self.pool.block("stopping")
 
     async def stop(self) -> None:
-        """End gracefully: begin no call, let running calls finish, commit; return when all has ended.
+        """End gracefully: begin no call, let running calls finish, and let `run` commit and end.
 
         To stop waiting, cancel `run`.
         """
@@ -201,10 +197,9 @@ class HandlerEngine(ABC, Generic[C]):
         await self._end_parts()
 
     async def _end_parts(self) -> None:
-        """Cancel the tasks, but not a handler's `stop` within a restart; return when all has ended."""
+        """Cancel the tasks, but not a handler's `stop` within a restart."""
         async with self._restarting:
             self._scope.cancel()
-        await self._ended.wait()
 
     async def _start_handler(self) -> Handler:
         try:
