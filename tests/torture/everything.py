@@ -8,7 +8,7 @@ ingests the stream into a table; a Chromium looks at the page; backups are made.
 truncated, so that after the first fifth of the run everything may stay as it is. Nothing is killed: other tortures do
 that. At the end each event was copied once and in order, and is once in the table; the windows that have closed counted
 each event once; each job was done once. With "server" the store lies on a PostgreSQL server, of which no backups are
-made.
+made, and the table on an S3 server.
 
 It also says how many rows each table has: those of jobs, transactions and requests that ended are kept for days.
 """
@@ -16,6 +16,7 @@ It also says how many rows each table has: those of jobs, transactions and reque
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -41,6 +42,7 @@ from tests.page.support import running_browser
 from tests.spark.conftest import CHEAP
 from tests.spark.spark_kills import pythons_of
 from tests.support.postgres import running_server
+from tests.support.s3_server import BUCKET, running_s3
 from tests.support.samples import PARTS, SamplesByPart, mebibytes
 from tests.support.torture import KeyAccount, TortureProcess, run_torture, say
 
@@ -381,19 +383,22 @@ class EverythingRun:
         return int(found[0]["rows"]) if found else 0
 
 
-async def run(folder: Path, address: str, seconds: float) -> str:
-    """Open a store, and run everything in it."""
-    async with eventproc.open(address) as ep:
+async def run(folder: Path, address: str, chunks: str | None, seconds: float) -> str:
+    """Open a store, and run everything in it. chunks: where the files of its table lie, if not in a directory."""
+    async with eventproc.open(address, chunks=chunks) as ep:
         return await EverythingRun(ep, address, folder, seconds=seconds).run()
 
 
 def main(minutes: str, form: str = "directory") -> None:
     with ExitStack() as ends:
-        server = ends.enter_context(running_server()) if form == "server" else None
+        server, chunks = None, None
+        if form == "server":
+            server, chunks = ends.enter_context(running_server()), f"s3://{BUCKET}/everything"
+            os.environ.update(ends.enter_context(running_s3()).environment)
 
         async def start(folder: Path, _: object) -> str:
             address = str(folder / "store") if server is None else server.store("everything")
-            return await run(folder, address, float(minutes) * 60)
+            return await run(folder, address, chunks, float(minutes) * 60)
 
         run_torture("everything", 1, 0, start)
 
