@@ -54,6 +54,12 @@ class TestSliceSize:
             size.note(300, size_bytes=200, events=2, rows=2)
         assert size.bytes == before
 
+    def test_a_slice_that_met_one_of_its_limits_is_not_small(self) -> None:
+        size = sized()
+        assert size.is_small(200, 2)
+        assert not size.is_small(size.bytes, 2)
+        assert not size.is_small(200, size.events)
+
     def test_limits_of_the_spec_hold(self) -> None:
         size = sized(bytes_max=5 * MIB)
         read(size, 5, fixed_ms=1, mib_ms=1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,6 +37,7 @@ from eventproc.ingestion import (
 from eventproc.spark import attach
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
+from eventproc.spark.ingestion.slice_size import SLICE_MS
 from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.ingestion.task import KEEP_MS, TaskRun, WorkerRoom
 from eventproc.spark.ingestion.worker import IngestionWorker
@@ -139,6 +142,27 @@ def test_a_task_that_has_published_succeeds_although_its_slices_cannot_be_delete
         assert task is not None
         assert (task.state, task.error) == ("succeeded", None)
         assert published(spark, room) == expected(range(100))
+
+
+def test_few_events_at_a_time_are_read_once_a_second(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    with worker_room(spark, path) as room:
+        spec = spec_of()
+        create_group(room.directory, spec, positions(stream, tail=False), None)
+        run = TaskRun(*claim(room), spec, room)
+        began = time.monotonic()
+        run.start()
+        for number in range(40):
+            write_clicks(stream, [number])
+            BETWEEN_LOOKS.wait(0.1)
+        run.kill()
+        run.join(WAIT_S)
+        took_s = time.monotonic() - began
+        log = "\n".join(line.message for line in ep.ingestion_log(run.id))
+        slices = sum(int(each) for each in re.findall(r"(?m)^read .* in (\d+) slices?;", log))
+        assert 1 <= slices <= took_s * 1000 / SLICE_MS + 1, log
 
 
 def test_table_counts_every_event_once_while_published_and_after_compaction(

@@ -26,7 +26,10 @@ _FIXED_MS: Final = 200
 """What a slice of no bytes costs until the task's own slices tell. Measured on two cores: 200 to 300 ms."""
 
 _GROWTH_MAX: Final = 8
-"""How many times as large as the last one a slice may be: a wrong guess costs a few seconds, once."""
+"""How many times as large as the last one a slice may be: a wrong guess costs a few seconds, once.
+
+A slice so many times smaller than its limits is a small one.
+"""
 
 _REST: Final = 1.25
 """How much longer than wanted a slice may be, if nothing is left then."""
@@ -78,6 +81,13 @@ class SliceSize:
         """Bytes of a slice that takes all that is unread: a small rest costs as much as a slice of its own."""
         return min(round(self.bytes * _REST), self._bytes_max)
 
+    def is_small(self, size_bytes: int, events: int) -> bool:
+        """Return whether a slice, before it is noted, held so little that the stream had no more.
+
+        The next one would cost as much for as few events, so let them gather until `SLICE_MS` after its beginning.
+        """
+        return size_bytes * _GROWTH_MAX < self.bytes and events * _GROWTH_MAX < self.events
+
     def follow(self, known: SliceSize) -> None:
         """Begin with what another task has learned."""
         self._line = copy(known._line)
@@ -94,7 +104,7 @@ class SliceSize:
         self._line.add(size_bytes, took_ms)
         limit = min(self._bytes_max, max(size_bytes, LEAST_BYTES) * _GROWTH_MAX)
         if took_ms <= SLICE_MS and size_bytes * _GROWTH_MAX < self.bytes:
-            return  # the stream had no more: a small slice says little about a large one
+            return  # a small slice says little about a large one
         fixed_ms, byte_ms = self._line.costs()
         goal_ms = max(SLICE_MS, 2 * fixed_ms)  # at least half of the time goes into events
         wanted = round((goal_ms - fixed_ms) / byte_ms) if byte_ms > 0 else limit

@@ -24,7 +24,7 @@ from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.parquet import WrittenFile
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
-from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SliceSizes
+from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SLICE_MS, SliceSizes
 from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.ingestion.task_log import TaskLog
 from eventproc.spark.ingestion.unparseable import UnparseableEvents, write_unparseable
@@ -120,7 +120,7 @@ class TaskRun:
             rows_max=spec.tuning.max_rows_in_memory,
             bytes_max=spec.tuning.max_bytes_in_memory,
         )
-        self._reported_ms = self._held_ms = self._clock.monotonic_ms()
+        self._reported_ms = self._held_ms = self._gathers_until_ms = self._clock.monotonic_ms()
         self._progress_ms = self._clock.wall_ms()
         self._job_progress: JobProgress = ()
         self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
@@ -252,8 +252,8 @@ class TaskRun:
             raise _Ended("it was stopped")
         if self._clock.monotonic_ms() - self._held_ms >= RENEW_MS:
             self._hold(sequence.starts)
-        due = self._is_due(sequence)
-        plan = self._ask(sequence, NO_POSITIONS if due else self._wanted(sequence))
+        reads = not self._is_due(sequence) and not self._gathers
+        plan = self._ask(sequence, self._wanted(sequence) if reads else NO_POSITIONS)
         if plan.closed and not plan.until and not self._is_read(sequence, plan):
             plan = self._ask(sequence, self._wanted(sequence))
         self._reader.streams |= plan.streams
@@ -265,6 +265,11 @@ class TaskRun:
         if self._draining and not plan.closed:
             raise _Ended("its worker drains")
         return plan
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether the last slice was small and has just begun: the events behind it wait for others."""
+        return self._clock.monotonic_ms() < self._gathers_until_ms
 
     def _wanted(self, sequence: _Sequence) -> Positions:
         """Return where the next slice should end."""
@@ -339,6 +344,8 @@ class TaskRun:
                 first, _ = sequence.unparseable.get(key, (starts[key], end))
                 sequence.unparseable[key] = first, end
             self._note_unparseable(events)
+        if self._size.is_small(size_bytes, sum(counts.values())):
+            self._gathers_until_ms = began_ms + SLICE_MS
         self._size.note(took_ms, size_bytes=size_bytes, events=counts["processed"], rows=rows)
 
     def _note_unparseable(self, events: DataFrame) -> None:
@@ -484,10 +491,10 @@ class TaskRun:
         return PublishOutcome.PUBLISHED if declined is None else cast("PublishOutcome", declined)
 
     def _wait(self, sequence: _Sequence) -> None:
-        """Return when there are new events, after a wake-up, or when a report is due."""
+        """Return when there are new events to read, after a wake-up, or when a report is due."""
         until_ms = self._clock.monotonic_ms() + REPORT_MS
         while self._clock.monotonic_ms() < until_ms and not self._sleep(LOOK_MS):
-            if self._reader.wanted(sequence.read, LEAST_BYTES, 1):
+            if not self._gathers and self._reader.wanted(sequence.read, LEAST_BYTES, 1):
                 return
 
     def _sleep(self, limit_ms: int) -> bool:
