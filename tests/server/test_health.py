@@ -139,3 +139,28 @@ async def test_callers_share_a_write_and_learn_that_it_hangs(
             goes_on.set()
     assert (answers, len(writes)) == ([200, 200], 1)
     assert await rest.ok("GET", "/readyz") == WORKS
+
+
+async def test_a_check_whose_caller_leaves_is_made_again_for_the_others(
+    rest: RestInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def hang(_: object, name: str) -> None:
+        began.set()
+        assert goes_on.wait(PATIENCE_S)
+
+    answers: list[int] = []
+
+    async def probe() -> None:
+        answers.append((await rest.call("GET", "/readyz")).status)
+
+    async with anyio.create_task_group() as staying, anyio.create_task_group() as leaving:
+        monkeypatch.setattr(health_calls, "count_up", hang)
+        leaving.start_soon(probe)
+        assert await anyio.to_thread.run_sync(began.wait, PATIENCE_S)
+        staying.start_soon(probe)
+        await anyio.wait_all_tasks_blocked()
+        leaving.cancel_scope.cancel()
+        goes_on.set()
+    assert answers == [200]

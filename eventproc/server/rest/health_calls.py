@@ -57,7 +57,8 @@ PartName: TypeAlias = Annotated[str, Limits(about="Part of the server: database 
 class _HealthCheck:
     """The health check of this opening, which the calls that come while it runs share.
 
-    began_ms: when the last one began. ended: set at its end; None: none runs. found: by the last one that ended.
+    began_ms: when the last one began. ended: set at its end; None: none runs. found: by the last one; None: it
+    runs, or was cancelled.
     """
 
     began_ms: int = 0
@@ -76,7 +77,7 @@ async def health_of(ep: Eventproc) -> HealthResult:
     """
     check, now_ms = ep.db.shared[HEALTH_CHECK], ep.db.clock.monotonic_ms()
     if check.ended is None:
-        check.began_ms, check.ended = now_ms, anyio.Event()
+        check.began_ms, check.ended, check.found = now_ms, anyio.Event(), None
         try:
             check.found = await _checked(ep)
         finally:
@@ -87,7 +88,7 @@ async def health_of(ep: Eventproc) -> HealthResult:
             await check.ended.wait()
         if waiting.cancelled_caught:
             return _late()
-    return check.found or _late()
+    return check.found or await health_of(ep)  # the call that began the check was cancelled
 
 
 async def _checked(ep: Eventproc) -> HealthResult:
