@@ -29,7 +29,7 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 _DAY_MS: Final = 24 * _HOUR_MS
 _COUNT_MAX: Final = 2**31 - 1
 _LIMIT_MAX: Final = 2**40
-"""Largest limit of a retention, in its unit: in bytes and ms it fits into 64 bits."""
+"""Largest limit of a retention, in its unit: in bytes it fits into 64 bits. Of days, the policy refuses too many."""
 
 Count: TypeAlias = Annotated[int, Limits(0, _COUNT_MAX)]
 Limit: TypeAlias = Annotated[int, Limits(0, _LIMIT_MAX)]
