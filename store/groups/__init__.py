@@ -19,7 +19,6 @@ from eventproc.store.groups.kafka_groups import (
     commit_progress as commit_progress,
     committed_progress as committed_progress,
     find_members as find_members,
-    forget_progress as forget_progress,
     hear_all as hear_all,
     is_kafka_group as is_kafka_group,
     read_notes as read_notes,
@@ -33,6 +32,7 @@ from eventproc.store.groups.kafka_members import (
 )
 from eventproc.store.groups.kafka_pending import (
     add_pending as add_pending,
+    forget_progress as forget_progress,
     forget_said as forget_said,
     has_lapsed as has_lapsed,
     is_over as is_over,

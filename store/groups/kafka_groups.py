@@ -91,15 +91,6 @@ def committed_progress(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
     }
 
 
-def forget_progress(tx: Tx, group: str, key: SegmentKey) -> None:
-    """Let nothing be committed in a segment, and nothing be said about it."""
-    tx.execute(
-        "UPDATE group_segment SET moved_ms = NULL WHERE group_name = ? AND stream_id = ? AND segment = ?",
-        (group, *key),
-    )
-    write_note(tx, group, key, "")
-
-
 def read_notes(tx: Tx, group: str) -> dict[SegmentKey, str]:
     """Return what was said in the last commits, of the segments for which something was. One look-up for each."""
     found = (get(tx, KAFKA_NOTES, each).value for each in keys(tx, KAFKA_NOTES, prefix=f"{group}/"))

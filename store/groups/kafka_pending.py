@@ -48,6 +48,16 @@ def forget_said(tx: Tx, group: str, moved: Collection[SegmentKey]) -> None:
             replace(tx, KAFKA_PENDING, found, attrs.evolve(found.value, commits=left))
 
 
+def forget_progress(tx: Tx, group: str, forgotten: Collection[SegmentKey]) -> None:
+    """Let nothing be committed in some segments, nor by transactions that are open, and nothing be said about them."""
+    for each in forgotten:
+        tx.execute(
+            "UPDATE group_segment SET moved_ms = NULL WHERE group_name = ? AND stream_id = ? AND segment = ?",
+            (group, *each),
+        )
+    forget_said(tx, group, forgotten)
+
+
 def pending_keys(tx: Tx, group: str) -> set[SegmentKey]:
     """Return the segments whose committed number an open transaction may still change. Some look-ups for each one."""
     undecided = _undecided(tx, group)

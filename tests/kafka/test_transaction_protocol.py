@@ -182,6 +182,11 @@ async def test_a_reset_counts_although_an_older_transaction_is_committed_behind_
     assert peer.commit(topic, {0: 1}, note="reset") == [0]  # as the admin clients of Kafka do
     assert peer.end() == 0
     assert peer.committed(topic, [0]) == {(topic, 0): (1, "reset")}
+    assert peer.add_group() == 0
+    assert peer.commit_in(topic, {0: 1}) == [0]
+    assert peer.forget(topic, 0) == (0, [0])
+    assert peer.end() == 0
+    assert peer.committed(topic, [0]) == {(topic, 0): (-1, "")}
 
 
 async def test_a_transaction_of_commits_alone_ends_with_its_time(peer: TransactionPeer, topic: str) -> None:

@@ -483,8 +483,7 @@ class KafkaGroups:
                 code = code_of(why)
             answers.append(g.PlaceAnswer(place, code))
         if not subscribed:
-            for key in keys:
-                forget_progress(tx, name, key)
+            forget_progress(tx, name, keys)
         return answers
 
     async def describe_groups(self, call: g.DescribeGroups, caller: Caller) -> list[g.GroupAnswer]:
