@@ -3,11 +3,12 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix extras torture long-run torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects alerts fuzz sbom audit mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser kafka-clients librdkafka screenshots demo example test test-fast test-without-linux hunt pages simulate hunt-groups hunt-queries matrix extras torture long-run virtual-days torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects alerts fuzz sbom audit mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
 MINUTES ?= 5
+DAYS ?= 4
 KILLS ?= 20
 EVENTS ?= 5000000
 FAILURES ?= 500
@@ -92,6 +93,9 @@ torture: setup ## four instances on 200 streams, killed, suspended and disturbed
 
 long-run: setup ## everything at once for MINUTES=5, undisturbed: nothing may grow; ARGS=server (needs Java and a Chromium)
 	$(BIN)/python -m tests.torture.everything $(MINUTES) $(ARGS)
+
+virtual-days: setup ## DAYS=4 of use in virtual time: nothing may grow, also of what is kept for a day
+	$(BIN)/python -m tests.torture.virtual_days $(DAYS)
 
 torture-machines: setup ## two machines on a PostgreSQL server; one is cut off, killed or suspended CYCLES=6 times (needs root)
 	$(BIN)/python -m tests.torture.two_machines $(CYCLES)
