@@ -103,7 +103,8 @@ class Outlook:
 
     is_ready: events may be acquired, or the group must follow a change of its streams.
     is_ended: all streams are sealed, and all their events are finished.
-    ends_ms: monotonic time at which the first lock ends, or an event that was set aside may be available; or None.
+    ends_ms: monotonic time at which the first lock ends, or an event that was set aside may be available. None without
+        any, and while the group is paused.
     instances: other instances that hold locks. stream_ids: the streams of the group that exist.
     awaits_streams: a stream of the group was deleted, and may be created again.
     """
@@ -143,7 +144,7 @@ def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
     return Outlook(
         is_ready=not record.paused and (is_ready or any(map(_EndedLocks(tx, db), locks))),
         is_ended=sealed and finished,
-        ends_ms=min(ends_ms, default=None),
+        ends_ms=None if record.paused else min(ends_ms, default=None),
         instances=frozenset(lock.instance for lock in locks) - {db.instance_id},
         stream_ids=frozenset(stream.stream_id for _, stream in present),
         awaits_streams=len(present) < len(record.streams),

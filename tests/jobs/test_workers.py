@@ -630,3 +630,25 @@ async def test_call_ends_whose_job_another_process_cancels_after_the_clock_was_s
         with anyio.fail_after(10):
             await ended[payload].wait()
         world.clock.step_wall(-HOUR_MS)
+
+
+@in_virtual_time
+async def test_a_paused_worker_sleeps_while_an_attempt_is_due() -> None:
+    app, attempts = App(), list[int]()
+
+    @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=2))
+    async def work(_: Event, context: Context) -> None:
+        attempts.append(context.attempt)
+        if context.attempt == 1:
+            raise ValueError("not today")
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"job"])
+        async with ep.run(app) as running:
+            await anyio.sleep(0.01)
+            await running.pause("work")
+            await anyio.sleep(60)  # never ends if the worker looks again and again: no time passes then
+            assert attempts == [1]
+            await running.resume("work")
+            await running.wait_idle()
+            assert attempts == [1, 2]
