@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from itertools import count
 from random import Random
 from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVarTuple
@@ -252,15 +253,17 @@ class SimulatedWorld(SystemInTest):
 
         Args:
             apps: the apps. Default: none.
-            name: its name, unused so far. None (default): "i1", "i2" and so on.
+            name: its name, unused so far. None (default): "i1", "i2" and so on, without the used ones.
             host: whether it may be the host. Default: True.
             faults: a `FaultPlan`, or what one is made of. A death ends this instance only. Default: none.
 
         Raises:
             InvalidArgument: the name is used.
         """
-        name = f"i{len(self.instances) + 1}" if name is None else name
-        if name in self._names.values():
+        used = {OBSERVER, *(each.name for each in self.instances)}
+        if name is None:
+            name = next(each for number in count(len(used)) if (each := f"i{number}") not in used)
+        if name in used:
             raise invalid_argument("name", name, "another instance of this world has it")
         plan = faults if isinstance(faults, Faults) else FaultPlan(faults)
         return await self._start(name, apps, host=host, faults=plan)

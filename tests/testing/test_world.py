@@ -101,6 +101,14 @@ async def test_names_of_instances_are_unique(world: SimulatedWorld) -> None:
     await world.start(name="a")
     with pytest.raises(InvalidArgument):
         await world.start(name="a")
+    with pytest.raises(InvalidArgument):
+        await world.start(name="observer")
+
+
+@in_simulated_world
+async def test_an_instance_without_a_name_gets_one_that_no_other_has(world: SimulatedWorld) -> None:
+    names = [(await world.start(name=each)).name for each in ("i2", None, "i5", None, None)]
+    assert names == ["i2", "i3", "i5", "i4", "i6"]
 
 
 async def _race(world: SimulatedWorld) -> str:
