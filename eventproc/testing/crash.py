@@ -39,6 +39,9 @@ PATIENCE_S: Final = 60
 """How long a test waits for a line, a signal or the end of a process. It only turns a hanging test into a failure.
 Lower: a busy machine fails tests. Higher: a test that hangs fails later."""
 
+SIZE_BYTES: Final = 8
+"""Bytes of the number of the bytes that a process is given."""
+
 CHILD: Final = "eventproc.testing.crash_child"
 """The module that runs a function in a process of its own."""
 
@@ -100,6 +103,13 @@ class CrashProcess:
         """
         assert self._process.stdin is not None, "the input is a pipe"
         self._process.stdin.write(line.encode() + b"\n")
+
+    def _give(self, data: bytes) -> None:
+        """Send bytes to its standard input, behind their number. Returns when it has taken nearly all of many."""
+        assert self._process.stdin is not None, "the input is a pipe"
+        left = memoryview(len(data).to_bytes(SIZE_BYTES) + data)
+        while left:
+            left = left[self._process.stdin.write(left) :]
 
     def hear(self) -> str:
         """Return the next line that it printed; "" at the end of its output, when it and its children have ended.
@@ -302,7 +312,9 @@ class CrashDirectory:
         self.run(_nothing)
         source, arguments = inspect.getsourcefile(main), pickle.dumps(args)
         task = ChildTask(str(self.path), main.__module__, source, main.__qualname__, arguments, host, fault)
-        return self.start_program("-m", CHILD, pickle.dumps(task).hex())
+        process = self.start_program("-m", CHILD)
+        process._give(pickle.dumps(task))  # a command line has room for 128 kB
+        return process
 
     def start_program(self, *command: str | PathLike[str]) -> CrashProcess:
         """Start a Python program on the directory, which it opens itself.

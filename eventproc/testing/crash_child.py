@@ -1,4 +1,4 @@
-"""The process that `CrashDirectory.start` starts: `python -m eventproc.testing.crash_child TASK`."""
+"""The process that `CrashDirectory.start` starts: `python -m eventproc.testing.crash_child`, with its task as input."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from typing import cast
 
 import anyio
 
-from eventproc.testing.crash import ChildTask, run_child
+from eventproc.testing.crash import SIZE_BYTES, ChildTask, run_child
 
 
 def main() -> None:
-    """Run the task of the command line."""
-    task = cast("ChildTask", pickle.loads(bytes.fromhex(sys.argv[1])))
+    """Run the task that the input begins with."""
+    task = cast("ChildTask", pickle.loads(_task_bytes()))
     function = cast("Callable[..., Awaitable[object]]", getattr(_module(task), task.function))
     anyio.run(partial(run_child, task, function))
+
+
+def _task_bytes() -> bytes:
+    """Return what `CrashDirectory.start` sent, and read nothing behind it: that is the function's."""
+    with open(0, "rb", buffering=0, closefd=False) as given:
+        size, found = int.from_bytes(given.read(SIZE_BYTES)), b""
+        while len(found) < size and (more := given.read(size - len(found))):
+            found += more
+    return found
 
 
 def _module(task: ChildTask) -> ModuleType:

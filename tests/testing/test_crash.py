@@ -33,6 +33,12 @@ async def write_and_die(ep: eventproc.Eventproc, payload: bytes) -> None:
     kill_now()
 
 
+async def write_what_is_asked(ep: eventproc.Eventproc, payload: bytes) -> None:
+    async with (await ep.stream("shop/orders")).writer() as writer:
+        await writer.write(payload)
+        await writer.write(os.read(0, 100))
+
+
 async def read(ep: eventproc.Eventproc) -> list[bytes]:
     stream = await ep.stream("shop/orders")
     async with stream.reader() as reader:
@@ -46,6 +52,14 @@ def test_what_was_acknowledged_before_a_kill_is_read_after_it(eventproc_crash: C
     process.wait_killed()
     assert eventproc_crash.run(read) == [b"2 apples"]
     eventproc_crash.check()
+
+
+def test_a_process_gets_large_arguments_and_the_lines_behind_them(eventproc_crash: CrashDirectory) -> None:
+    eventproc_crash.run(create)
+    process = eventproc_crash.start(write_what_is_asked, b"2 apples " * 100_000)
+    process.say("now")
+    assert process.finish() == 0
+    assert eventproc_crash.run(read) == [b"2 apples " * 100_000, b"now\n"]
 
 
 @pytest.mark.parametrize(("point", "kept"), [(faults.WRITE_COMMIT, 0), (faults.WRITE_COMMITTED, 1)])
