@@ -112,10 +112,7 @@ class Loop:
         call = _Call(partial(function, *args))
         try:
             future = self._portal.start_task_soon(call.run)
-            while not future.done():
-                with suppress(TimeoutError):
-                    future.exception(timeout=SIGNAL_LOOK_S)
-            return future.result()
+            return result_of(future)
         except CancelledError:
             self.check()  # the directory was closed while the call ran
             raise
@@ -178,6 +175,14 @@ class Loop:
             raise ForkedError(what="the directory")
         if not self._running:
             raise Closed(what="the directory")
+
+
+def result_of(future: Future[T]) -> T:
+    """Wait for a future, and return or raise what it does. An interrupt ends the wait within SIGNAL_LOOK_S."""
+    while not future.done():
+        with suppress(TimeoutError):
+            future.exception(timeout=SIGNAL_LOOK_S)
+    return future.result()
 
 
 class _Call(Generic[T]):

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TypeVar
 
 from eventproc.base.clock import Clock
-from eventproc.blocking.loop import Loop, Opened, reason_given_up
+from eventproc.blocking.loop import Loop, Opened, reason_given_up, result_of
 from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.processors import GRACE_MS, App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc, open as open_directory
@@ -28,11 +28,11 @@ class BlockingRunning(BlockingTwin, Opened):
         reason = reason_given_up(why)
         left = self._loop.start(self._twin.__aexit__, None if reason is None else type(reason), reason, None)
         try:
-            left.result()
+            result_of(left)
         except KeyboardInterrupt:
             self.cancel_now()
             with suppress(ProcessorFailed):
-                left.result()
+                result_of(left)
             raise
         except ProcessorFailed:
             if why is None:

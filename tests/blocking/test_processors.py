@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import anyio
@@ -262,6 +264,25 @@ def test_ctrl_c_lets_running_calls_finish_and_saves_progress(
     found = ep.processor("shop/mailer")
     assert found.group.events == EVENTS - AT_ONCE
     assert found.members == ()
+
+
+def test_an_interrupt_that_wakes_no_wait_cancels_running_calls_soon(ep: BlockingEventproc) -> None:
+    app, begun, grace_s = eventproc.App(), threading.Event(), PATIENCE_S
+
+    @app.processor("shop/orders", group="mailer")
+    async def mail(_: eventproc.Event) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    write(ep, 1)
+    running = ep.run(app, grace_ms=grace_s * 1000)
+    assert begun.wait(PATIENCE_S)
+    began = time.monotonic()
+    # As a Ctrl-C that comes between the interpreter's last check and the wait.
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        running.close()
+    assert time.monotonic() - began < grace_s / 2
 
 
 @pytest.mark.subprocess
