@@ -144,6 +144,7 @@ class RunningApp(SystemInTest):
             TimeoutError: the time is over.
             ProcessorFailed: a processor failed.
         """
+        pause_ms = 1
         with anyio.fail_after(timeout_ms / 1000):
             while True:
                 for running in self._running:
@@ -152,7 +153,10 @@ class RunningApp(SystemInTest):
                     await anyio.sleep(TXN_LOOK_MS / 1000)
                 elif (left_ms := await self.delayed_ms()) is not None:
                     await anyio.sleep((left_ms + 1) / 1000)
-                elif not await self.lag():
+                elif await self.lag():  # of these apps, again soon; or of a processor that runs no more
+                    await anyio.sleep(pause_ms / 1000)
+                    pause_ms *= 2
+                else:
                     return
 
 

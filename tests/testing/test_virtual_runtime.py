@@ -50,6 +50,23 @@ def in_app(
     return runtime.run(run)
 
 
+def test_events_of_a_processor_that_runs_no_more_end_the_wait_with_an_error(runtime: VirtualRuntime) -> None:
+    app, other = shop()[0], eventproc.App()
+
+    @other.processor("shop/parcels")
+    async def send(_: eventproc.Event) -> None: ...
+
+    async def test(t: RunningApp) -> None:
+        await t.write("shop/parcels", b"1 parcel")
+        async with t.ep.run(other):
+            await t.settled()
+        await t.write("shop/parcels", b"2 parcels")
+        with pytest.raises(TimeoutError):
+            await t.settled(timeout_ms=60_000)
+
+    assert in_app(runtime, app, test) < 70
+
+
 def test_long_retries_pass_in_virtual_time(runtime: VirtualRuntime) -> None:
     wait_ms = 600_000
     app, calls = shop(retry=eventproc.RetryPolicy(attempts=4, wait_ms=wait_ms, wait_ms_max=wait_ms))
