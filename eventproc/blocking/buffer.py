@@ -93,15 +93,24 @@ class Buffer(Generic[P]):
         return taken
 
     def chunks(self, events: Iterable[EventOrPair[P]]) -> Iterator[list[NewEvent[bytes]]]:
-        """Yield the events of an iterable of any length, in chunks for one call each."""
+        """Yield the events of an iterable of any length, in chunks for one call each.
+
+        If an event is not valid, or the iterable raises, those before it come first.
+        """
         chunk: list[NewEvent[bytes]] = []
         size_bytes = 0
-        for event in events:
-            encoded = self.encoded(event)
-            chunk.append(encoded)
-            size_bytes += len(encoded.payload)
-            if len(chunk) >= CHUNK_MAX or size_bytes >= CHUNK_BYTES_MAX:
-                yield chunk
-                chunk, size_bytes = [], 0
+        failure: Exception | None = None
+        try:
+            for event in events:
+                encoded = self.encoded(event)
+                chunk.append(encoded)
+                size_bytes += len(encoded.payload)
+                if len(chunk) >= CHUNK_MAX or size_bytes >= CHUNK_BYTES_MAX:
+                    yield chunk
+                    chunk, size_bytes = [], 0
+        except Exception as why:
+            failure = why
         if chunk:
             yield chunk
+        if failure is not None:
+            raise failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -86,6 +86,23 @@ def test_a_non_iterable_of_events_is_refused(bad: object, stream: BlockingStream
 @attrs.frozen
 class Order:
     number: int
+
+
+@pytest.mark.parametrize("opens", [BlockingStream.writer, BlockingStream.transaction])
+def test_the_events_before_an_invalid_one_or_an_error_are_written(
+    opens: Callable[[BlockingStream], Any], stream: BlockingStream
+) -> None:
+    def failing() -> Iterator[tuple[bytes, None]]:
+        yield b"2", None
+        raise ZeroDivisionError
+
+    with opens(stream) as writer:
+        with pytest.raises(InvalidArgument, match="payload"):
+            writer.write_many([(b"1", None), ("text", None), (b"never", None)])
+        with pytest.raises(ZeroDivisionError):
+            writer.write_many(failing())
+    with stream.reader() as reader:
+        assert [each.payload for each in reader.until(stream.tail())] == [b"1", b"2"]
 
 
 def test_a_payload_of_another_type_than_the_writers_is_refused(stream: BlockingStream) -> None:
