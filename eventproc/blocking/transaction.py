@@ -17,7 +17,7 @@ from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.streams import JointTransaction, NewEvent, Transaction
 from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.joint_transaction import StreamTarget
-from eventproc.streams.new_events import check_events
+from eventproc.streams.new_events import as_immediate_event, check_events
 from eventproc.streams.request_calls import WAIT_MS
 
 
@@ -169,7 +169,7 @@ class BlockingJointTransaction(BufferedTransaction):
         check_events(events)
         buffer, count = self._buffer(stream), 0
         for event in events:
-            if buffer.add(buffer.encoded(event)):
+            if buffer.add(buffer.encoded(as_immediate_event(event))):
                 self._hand_over()
             count += 1
         return count

@@ -9,6 +9,7 @@ import pytest
 import eventproc
 from eventproc.describe import PingResult
 from eventproc.store.model.errors import InvalidArgument
+from eventproc.streams import NewEvent
 
 
 def test_a_thread_consumes_and_produces_exactly_once(tmp_path: Path) -> None:
@@ -55,3 +56,17 @@ def test_a_block_of_a_thread_can_flush_and_abort(tmp_path: Path) -> None:
             txn.write(target, b"2")
             txn.commit()
         assert [each.count for each in txn.appended["s/a"]] == [1]
+
+
+def test_an_event_that_a_transaction_cannot_have_is_refused_and_the_others_are_written(
+    tmp_path: Path,
+) -> None:
+    with eventproc.open_blocking(tmp_path / "store") as ep:
+        ep.create_scope("s")
+        target = ep.create_stream("s/a")
+        with ep.transaction() as txn:
+            for refused in (NewEvent(b"", delay_ms=1), NewEvent(b"", id="a")):
+                with pytest.raises(InvalidArgument, match="transaction"):
+                    txn.write_many(target, [(b"before", None), refused, (b"never", None)])
+        with target.reader() as found:
+            assert [event.payload for event in found.until(target.tail())] == [b"before"] * 2
