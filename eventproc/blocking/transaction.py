@@ -14,6 +14,7 @@ import attrs
 from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Block, Loop
 from eventproc.blocking.twins import BlockingTwin, twin_of
+from eventproc.store.model.errors import InvalidArgument
 from eventproc.streams import JointTransaction, NewEvent, Transaction
 from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.joint_transaction import StreamTarget
@@ -70,7 +71,11 @@ class BufferedTransaction(BlockingTwin, Block, ABC):
         async with self._one_hand_over:
             while self._handed:
                 *target, event = self._handed[0]
-                await self._twin.write_many(*target, [event])
+                try:
+                    await self._twin.write_many(*target, [event])
+                except InvalidArgument:  # there is no such partition: the events behind it do not wait for it
+                    self._handed.popleft()
+                    raise
                 self._handed.popleft()
 
 
@@ -101,7 +106,11 @@ class BlockingTransaction(BufferedTransaction):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
     ) -> None:
-        """Add one event; about 2 us. Raises InvalidArgument immediately, other errors of `Transaction.write` later."""
+        """Add one event; about 2 us.
+
+        Raises InvalidArgument immediately; a later call raises other errors of `Transaction.write`, and that of an
+        event for which there is no partition, which is left out.
+        """
         if self._buffer.add(self._buffer.event(payload, key, event_time, headers, partition)):
             self._hand_over()
 
@@ -155,7 +164,7 @@ class BlockingJointTransaction(BufferedTransaction):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
     ) -> None:
-        """Add one event to a stream. Raises InvalidArgument immediately, other errors of the async method later."""
+        """Add one event to a stream. Raises as `BlockingTransaction.write`."""
         buffer = self._buffer(stream)
         if buffer.add(buffer.event(payload, key, event_time, headers, partition)):
             self._hand_over()

@@ -73,3 +73,17 @@ def test_events_posted_behind_one_for_an_unknown_partition_are_written(ep: Block
             producer.flush()
         producer.flush()
         assert pages(topic) == [(1, b"b")]
+
+
+def test_a_transaction_goes_on_without_an_event_for_an_unknown_partition(ep: BlockingEventproc) -> None:
+    ep.create_scope("shop")
+    topic = ep.create_topic("shop/clicks", partitions=2)
+    with topic.transaction() as txn, ep.transaction() as joint:
+        for partition in (0, 9, 1):
+            txn.write(b"a", partition=partition)
+            joint.write(topic, b"b", partition=partition)
+        for each in (txn, joint):
+            with pytest.raises(InvalidArgument, match="partition"):
+                each.flush()
+            each.flush()
+    assert pages(topic) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
