@@ -387,7 +387,13 @@ class ThreadBatch(Generic[P]):
         """Yield the events; on the thread. keep_up: runs the method of that name on the event loop."""
         in_flight = self._in_flight
         last, stream = len(in_flight.run), in_flight.owned.assigned.stream
-        for count, event in enumerate(in_flight.run.events(stream, self._decode), start=1):
+        events = in_flight.run.events(stream, self._decode)
+        for count in range(1, last + 1):
+            try:
+                event = next(events)
+            except BaseException:  # its payload cannot be decoded: it was not delivered
+                in_flight.count = in_flight.done
+                raise
             yield event
             if count == last or self._must_keep_up(count):
                 in_flight.done = count

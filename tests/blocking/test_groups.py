@@ -83,6 +83,23 @@ def test_leaving_by_an_exception_does_not_finish_the_event_in_hand(
         assert numbers(reader.until(stream.tail())) == [3, 4, 5]
 
 
+@pytest.mark.parametrize("before", [0, 2])
+def test_an_event_that_cannot_be_decoded_is_not_finished(
+    before: int, stream: BlockingStream, group: BlockingGroup
+) -> None:
+    write(stream, before)
+    with stream.writer() as writer:
+        writer.write_many((each, "customer-42") for each in (b"no number", b"7"))
+    tail, seen = stream.tail(), list[int]()
+    with group.reader("r1", payload=int) as reader:
+        for _ in range(2):
+            with pytest.raises(InvalidArgument, match="int"):
+                seen.extend(event.payload for event in reader.until(tail))
+    with group.reader("r1") as reader:
+        assert [event.payload for event in reader.until(tail)] == [b"no number", b"7"]
+    assert seen == list(range(before))
+
+
 def test_an_interrupt_ends_a_reader_that_waits_and_the_directory_goes_on(
     stream: BlockingStream, group: BlockingGroup
 ) -> None:
