@@ -117,6 +117,10 @@ class CrashProcess:
         Raises:
             TimeoutError: it printed nothing for `PATIENCE_S`.
         """
+        return self._next_line() or ""
+
+    def _next_line(self) -> str | None:
+        """Do as `hear` does, but return None at the end: a line may be empty."""
         assert self._process.stdout is not None, "the output is a pipe"
         output = select.poll()  # `select` knows the first 1,024 descriptors of a process only
         output.register(self._process.stdout, select.POLLIN)
@@ -127,6 +131,8 @@ class CrashProcess:
             if not more:
                 break
             self._heard += more
+        if not self._heard:
+            return None
         line, _, self._heard = self._heard.partition(b"\n")
         return line.decode()
 
@@ -143,7 +149,7 @@ class CrashProcess:
             TimeoutError: as `hear`.
         """
         heard: list[str] = []
-        while line := self.hear():
+        while (line := self._next_line()) is not None:
             if line.startswith(expected):
                 return line
             heard.append(line)

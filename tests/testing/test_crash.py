@@ -11,7 +11,7 @@ import pytest
 import eventproc
 from eventproc.store import faults
 from eventproc.store.model.errors import InvalidArgument, StoreMissing
-from eventproc.testing import CrashDirectory, check_directory, kill_now
+from eventproc.testing import CrashDirectory, CrashProcess, check_directory, kill_now
 
 pytestmark = pytest.mark.subprocess
 
@@ -109,6 +109,16 @@ def test_a_process_that_ends_otherwise_was_not_killed(eventproc_crash: CrashDire
     process = eventproc_crash.start(write, b"2 apples", at=faults.WRITE_COMMIT, nth=1000)
     with pytest.raises(AssertionError, match="was not killed: it ended with 0"):
         process.wait_killed()
+
+
+def test_a_line_behind_an_empty_one_is_heard(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("print(); print('begins'); print(); print('ready')")
+    with CrashProcess([program]) as process:
+        assert process.wait_for("ready") == "ready"
+        assert process.hear() == ""
+        with pytest.raises(AssertionError, match="ended"):
+            process.wait_for("more")
 
 
 def test_a_line_that_never_comes_is_reported_with_those_that_came(eventproc_crash: CrashDirectory) -> None:
