@@ -347,7 +347,7 @@ class CrashDirectory:
         self._processes.close()
 
     def _durability_if_new(self) -> Durability | str | None:
-        return None if self.path.exists() else self._durability
+        return None if self.path.exists() and any(self.path.iterdir()) else self._durability
 
 
 async def _nothing(_: Eventproc) -> None:

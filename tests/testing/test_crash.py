@@ -139,6 +139,15 @@ def test_a_function_that_another_process_cannot_import_is_refused(eventproc_cras
     assert not eventproc_crash.path.exists()
 
 
+@pytest.mark.parametrize("name", ["missing", "."])
+def test_a_new_directory_gets_the_durability_that_was_chosen(name: str, tmp_path: Path) -> None:
+    async def chosen(ep: eventproc.Eventproc) -> str:
+        return ep.durability
+
+    with CrashDirectory(tmp_path / name, durability="os") as crash:
+        assert [crash.run(chosen), crash.run(chosen)] == ["os", "os"]
+
+
 def test_a_directory_that_does_not_exist_is_not_checked(tmp_path: Path) -> None:
     with pytest.raises(StoreMissing):
         anyio.run(check_directory, tmp_path / "missing")
