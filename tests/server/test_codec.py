@@ -58,3 +58,9 @@ def test_other_names_are_of_no_segment(name: str) -> None:
 
 def test_a_hello_is_the_one_of_the_reference() -> None:
     assert commands.Hello(17, 5).encode().hex() == "ffffff81000000080000001100000005"
+
+
+def test_a_text_that_is_too_long_is_cut_between_two_characters() -> None:
+    sent = commands.AuthTokenCheckFailed(1, "é" * 40_000, 0)
+    found = commands.AuthTokenCheckFailed.decode(sent.encode()[8:])
+    assert found == attrs.evolve(sent, trace="é" * 32_767)

@@ -171,8 +171,10 @@ class Writer:
         self.u8(int(value))
 
     def text(self, value: str) -> None:
-        """Write a text; a longer one than the protocol can express is cut."""
-        data = value.encode()[:STRING_BYTES_MAX]
+        """Write a text; a longer one than the protocol can express is cut, between two characters."""
+        data = value.encode()
+        if len(data) > STRING_BYTES_MAX:
+            data = data[:STRING_BYTES_MAX].decode(errors="ignore").encode()
         self.parts += (_U16.pack(len(data)), data)
 
     def block(self, value: bytes) -> None:
