@@ -68,5 +68,12 @@ class BlockingGroupReader(BlockingTwin, Opened):
 
     def _events(self, until: StreamCut | Iterable[StreamCut] | None) -> Iterator[Event[Any]]:
         iteration = ThreadIteration(self._twin, until)
-        while (batch := self._loop.call(iteration.advance)) is not None:
+        while True:
+            try:
+                batch = self._loop.call(iteration.advance)
+            except BaseException:
+                iteration.abandon()
+                raise
+            if batch is None:
+                return
             yield from batch.events(partial(self._loop.call, batch.keep_up))
