@@ -14,7 +14,7 @@ from eventproc.store.model.argument_checks import (
     invalid_argument,
 )
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.limits import DURATION_MS_MAX, EVENT_BYTES_MAX
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for, codec_of
@@ -76,7 +76,7 @@ class KeyState(Generic[V]):
         check_int("state version", self.version, least=1)
         check_int("state cache_bytes", self.cache_bytes, least=1, unit="bytes")
         if self.ttl_ms is not None:
-            check_int("state ttl_ms", self.ttl_ms, least=1, unit="ms")
+            check_int("state ttl_ms", self.ttl_ms, least=1, most=DURATION_MS_MAX, unit="ms")
         if self.changes is not None:
             StreamName.parse(check_str("state changes", self.changes))
         if self.upgrade is not None:

@@ -27,6 +27,7 @@ from eventproc.store.model.argument_checks import (
     invalid_argument,
 )
 from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.limits import DURATION_MS_MAX
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import Event
@@ -195,7 +196,7 @@ class Rate:
 
     def __attrs_post_init__(self) -> None:
         check_int("rate.count", self.count, least=1)
-        check_int("rate.per_ms", self.per_ms, least=1)
+        check_int("rate.per_ms", self.per_ms, least=1, most=DURATION_MS_MAX, unit="ms")
         if self.key is not None:
             check_function("rate.key", self.key)
 

@@ -11,7 +11,7 @@ from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_choice, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.limits import DELIVERIES_MAX, LOCK_MS
+from eventproc.store.model.limits import DELIVERIES_MAX, DURATION_MS_MAX, LOCK_MS
 from eventproc.store.model.list_pages import NO_LIMIT
 from eventproc.store.records import RecordKind, counted, find, get, keys, raise_counter
 from eventproc.store.replicated import LogId
@@ -114,7 +114,7 @@ class ShareOptions:
     deliveries_max: int = DELIVERIES_MAX
 
     def __attrs_post_init__(self) -> None:
-        check_int("lock", self.lock_ms, least=LOCK_MS_MIN, unit="ms")
+        check_int("lock", self.lock_ms, least=LOCK_MS_MIN, most=DURATION_MS_MAX, unit="ms")
         check_int("deliveries_max", self.deliveries_max, least=1)
 
 

@@ -75,6 +75,10 @@ Higher: more events are in flight past a stuck one, and each durable step of pro
 (about 20 per range). Lower: one slow key stops its whole segment sooner.
 """
 
+DURATION_MS_MAX: Final = 2**53
+"""Longest duration of an option that has no limit of its own, in ms: about 285,000 years. In microseconds, and added to
+a time, it is still an int of 64 bits."""
+
 LEASE_MS_MIN: Final = 1_000
 """Shortest lease of a transaction. Pravega's is 10 s; shorter ones suit tests and quick failovers. Below a second,
 the timers of the host, which run once a second, would decide."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -540,6 +541,10 @@ async def test_a_worker_refuses_what_it_cannot_honour() -> None:
         Rate(0)
     with pytest.raises(InvalidArgument, match="lock"):
         app.worker(JOBS, lock_ms=0)(lambda event: None)
+    with pytest.raises(InvalidArgument, match="lock"):
+        app.worker(JOBS, lock_ms=sys.maxsize)(lambda event: None)
+    with pytest.raises(InvalidArgument, match=r"rate\.per_ms"):
+        Rate(1, sys.maxsize)
     with pytest.raises(InvalidArgument, match="streams"):
         app.worker()(lambda event: None)
 

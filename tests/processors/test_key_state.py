@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -627,6 +628,7 @@ def test_a_declaration_that_cannot_be_kept_is_refused(
     [
         ({"version": 0}, "state version"),
         ({"ttl_ms": 0}, "state ttl_ms"),
+        ({"ttl_ms": sys.maxsize}, "state ttl_ms"),
         ({"cache_bytes": 0}, "state cache_bytes"),
         ({"upgrade": 5}, "state upgrade"),
     ],

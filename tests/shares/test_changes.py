@@ -103,6 +103,7 @@ async def test_a_wrong_change_is_refused_and_changes_nothing(ep: Eventproc) -> N
     before = await group.info()
     changes: list[dict[str, object]] = [
         {"lock_ms": 1},
+        {"lock_ms": 2**63 - 1},
         {"deliveries_max": 0},
         {"streams": []},
         {"streams": "s/t"},
