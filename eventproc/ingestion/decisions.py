@@ -186,6 +186,10 @@ class SupervisorRun:
 
     def _refresh_partitions(self) -> None:
         """Find the streams, leave out those that were made again, and mark segments that were read to their ends."""
+        for key, (_, end) in (self.view.bounds or {}).items():  # also if its stream is gone by now
+            offset = self.state.offsets.get(key)
+            if offset is not None and offset.offset == end and not offset.closed:
+                self.state.set_offset(key, attrs.evolve(offset, closed=True))
         if self.situation.terminated or self._is_complete():  # the streams of the latter may be deleted
             return
         view = self.view

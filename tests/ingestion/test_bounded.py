@@ -289,3 +289,22 @@ async def test_ranges_stay_readable_while_no_instance_runs_their_supervisor(benc
     assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == starts
     await complete(bench, supervisor)
     assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == {}
+
+
+async def test_a_stream_may_be_deleted_as_soon_as_its_last_range_is_published(bench: Bench) -> None:
+    supervisor, _, ends = await begin(bench)
+    worker = await bench.worker()
+    await worker.claim()
+    for task in worker.tasks:
+        await task.step()
+        await task.plan({})
+    await bench.run_at_due()
+    await worker.complete_pending()
+    assert await bench.committed() == ends
+    stream = await bench.ep.stream("s/t")  # before the supervisor runs again
+    await stream.seal()
+    await stream.delete()
+    await bench.run()
+    await bench.run_at_due()
+    assert await state_of(supervisor) is SupervisorState.COMPLETED
+    assert (await supervisor.status()).errors == ()
