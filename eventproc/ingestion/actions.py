@@ -176,11 +176,11 @@ Action: TypeAlias = (
 
 @attrs.frozen
 class Decision:
-    """What to do, in this order, what to remember, and when the next run is due (wall ms)."""
+    """What to do, in this order, what to remember, and when the next run is due (wall ms); None: as before."""
 
     actions: Sequence[Action]
     memory: Memory
-    due_ms: int
+    due_ms: int | None
 
 
 def apply_actions(tx: Tx, supervisor: str, actions: Sequence[Action]) -> None:

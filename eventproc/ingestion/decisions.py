@@ -118,7 +118,7 @@ def _scale(situation: Situation, task_count: int, reason: str) -> Decision:
     skipped = _why_not_scale(situation, task_count)
     if skipped is not None:
         memory = attrs.evolve(memory, last_scale_reason=f"{reason}; not now: {skipped}")
-        return Decision((), memory, now_ms + situation.spec.io.period_ms)
+        return Decision((), memory, None)
     memory = attrs.evolve(
         memory,
         task_count=task_count,

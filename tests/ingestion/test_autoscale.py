@@ -131,3 +131,15 @@ async def test_a_change_waits_for_publishing_groups_and_for_its_delay(bench: Ben
     bench.clock.advance(HOUR_MS)
     await scale(4)
     assert "suspended" in ((await bench.memory()).last_scale_reason or "")
+
+
+async def test_a_change_that_must_wait_delays_no_run(bench: Bench) -> None:
+    await bench.start_tasks(4, autoscaler=SCALER, period_ms=HOUR_MS)
+    began_ms = bench.clock.wall_ms()
+    for count in (4, 3):
+        kind, body = encode_notice(ScaleNotice(count, "a test"))
+        await bench.db.write(lambda tx, kind=kind, body=body: post_notice(tx, "clicks", kind, body))
+        await bench.run()
+    assert "less than 600,000 ms old" in ((await bench.memory()).last_scale_reason or "")
+    await bench.run_at_due()
+    assert bench.clock.wall_ms() - began_ms <= SCALER["lag_collection_interval_ms"] + 1_000
