@@ -23,7 +23,7 @@ from eventproc.ingestion.actions import (
 from eventproc.ingestion.assignment import assign_partitions
 from eventproc.ingestion.autoscale import ScaleDecision, TaskLoad, aggregate_lag, cost_based, lag_based
 from eventproc.ingestion.health import SupervisorState
-from eventproc.ingestion.memory import LagSample, Memory
+from eventproc.ingestion.memory import SAMPLES_MAX, LagSample, Memory
 from eventproc.ingestion.notices import (
     HandoffNotice,
     Notice,
@@ -600,12 +600,11 @@ class SupervisorRun:
         if memory.next_scale_ms is None:
             memory = attrs.evolve(memory, next_scale_ms=self.now_ms + scaler.lag_collection_range_ms)
         if self.view.lags is not None and memory.next_sample_ms <= self.now_ms:
-            kept = scaler.lag_collection_range_ms // scaler.lag_collection_interval_ms + 1
+            range_ms = scaler.lag_collection_range_ms
+            pause_ms = max(scaler.lag_collection_interval_ms, range_ms // SAMPLES_MAX)
             lag = aggregate_lag(self.view.lags.values(), scaler.lag_aggregate)
-            samples = (*memory.samples, LagSample(at_ms=self.now_ms, lag=lag))[-kept:]
-            memory = attrs.evolve(
-                memory, samples=samples, next_sample_ms=self.now_ms + scaler.lag_collection_interval_ms
-            )
+            samples = (*memory.samples, LagSample(at_ms=self.now_ms, lag=lag))[-(range_ms // pause_ms + 1) :]
+            memory = attrs.evolve(memory, samples=samples, next_sample_ms=self.now_ms + pause_ms)
         if memory.next_scale_ms is not None and memory.next_scale_ms <= self.now_ms:
             wanted = self._wanted_scale(scaler, memory)
             memory = attrs.evolve(

@@ -15,6 +15,9 @@ from eventproc.store.records import from_json, to_json
 LAGS_KEPT: Final = 240
 """Samples of the lag's history. Higher: a finer picture, and a larger record in every run, some 30 bytes a sample."""
 
+SAMPLES_MAX: Final = 1_000
+"""Samples of the lag for the autoscaler. Higher: a finer measure of a long time, and a larger record in every run."""
+
 LAG_STEP_MS: Final = 30_000
 """Pause between two samples at first. It doubles whenever there are LAGS_KEPT, and every second one is dropped."""
 

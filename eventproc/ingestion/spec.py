@@ -176,7 +176,9 @@ class AutoscalerConfig:
     """How the number of reading groups follows the load. Delays are between two changes of the number.
 
     task_count_start: number to begin with; None: `task_count_min`. stop_task_count_ratio: replaces `stop_task_count`
-    by this share of the task count. The other fields are those of the strategies; see `lag_based` and `cost_based`.
+    by this share of the task count. lag_collection_interval_ms: pause between two samples of the lag; longer if
+    lag_collection_range_ms would have more than 1,000 of them. The other fields are those of the strategies; see
+    `lag_based` and `cost_based`.
     """
 
     task_count_min: int

@@ -143,3 +143,12 @@ async def test_a_change_that_must_wait_delays_no_run(bench: Bench) -> None:
     assert "less than 600,000 ms old" in ((await bench.memory()).last_scale_reason or "")
     await bench.run_at_due()
     assert bench.clock.wall_ms() - began_ms <= SCALER["lag_collection_interval_ms"] + 1_000
+
+
+async def test_a_long_time_is_measured_by_a_bounded_number_of_samples(bench: Bench) -> None:
+    asked = {**SCALER, "lag_collection_interval_ms": 1, "lag_collection_range_ms": 24 * HOUR_MS}
+    await bench.start_tasks(autoscaler=asked)
+    await bench.run_after(1_000)
+    assert len((await bench.memory()).samples) == 1
+    await bench.run_after(24 * HOUR_MS // 1000)
+    assert len((await bench.memory()).samples) == 2
