@@ -125,18 +125,26 @@ async def _losses(ep: Eventproc, name: str, start: str | None, end: str | None) 
 @table.command()
 @click.argument("name")
 @click.argument("sql")
-@click.option("--start", required=True, metavar="TIME", help=f"Beginning of the first interval. {TIMES}")
-@click.option("--end", required=True, metavar="TIME", help=f"End of the last interval. {TIMES}")
+@click.option("--start", metavar="TIME", help=f"Beginning of the first interval. {TIMES}")
+@click.option("--end", metavar="TIME", help=f"End of the last interval. {TIMES}")
 @destructive
 @output_option()
 @pass_settings
 def overwrite(
-    settings: Settings, name: str, sql: str, start: str, end: str, yes: bool, dry_run: bool, output: str
+    settings: Settings,
+    name: str,
+    sql: str,
+    start: str | None,
+    end: str | None,
+    yes: bool,
+    dry_run: bool,
+    output: str,
 ) -> None:
     """Put the rows of a query in the place of all rows of a table between two times, in one transaction.
 
     The query is Spark SQL over the tables, as for `query`; its columns are those of the table. The times are borders of
-    the table's intervals. What supervisors publish meanwhile stays. Needs the extra `spark`.
+    the table's intervals; without one, there is no bound. What supervisors publish meanwhile stays. Needs the extra
+    `spark`.
 
     Examples:
         eventproc table overwrite clicks "SELECT * FROM clicks WHERE ms > 0" --start 2026-11-20 --end 2026-11-21
@@ -154,10 +162,9 @@ def overwrite(
         with _attached(settings) as ep, explained(sql):
             version = ep.table_version(name)
             rows = _queried(ep, sql, versions={name: version})
-            within = rows.where(
-                f"__time >= timestamp_millis({start_ms}) AND __time < timestamp_millis({end_ms})"
-            )
-            done = ep.overwrite_table(name, within, start=start, end=end, version=version)
+            for comparison, ms in ((">=", start_ms), ("<", end_ms)):
+                rows = rows if ms is None else rows.where(f"__time {comparison} timestamp_millis({ms})")
+            done = ep.overwrite_table(name, rows, start=start, end=end, version=version)
         text = f"overwrote {done.rows_before} rows of {name} with {done.rows_after}"
         show_done(settings, {"done": "overwrite", "target": name, **described(done)}, output, text)
 

@@ -339,7 +339,7 @@ class AttachedEventproc(BlockingEventproc):
         return self._tables.compact(name, start=start, end=end)
 
     def overwrite_table(
-        self, name: str, rows: DataFrame, *, start: RowTime, end: RowTime, version: str
+        self, name: str, rows: DataFrame, *, start: RowTime | None, end: RowTime | None, version: str
     ) -> Overwriting:
         """Put rows in the place of everything that a table holds in [start, end), in one transaction.
 
@@ -353,8 +353,8 @@ class AttachedEventproc(BlockingEventproc):
         Args:
             name: The table.
             rows: Its new rows, with the columns of the table, `__time` included; rolled up again if the table is.
-            start: The beginning of an interval of the table's segment granularity.
-            end: The end of one.
+            start: The beginning of an interval of the table's segment granularity; None: of all times.
+            end: The end of one; None: of all times.
             version: What `table_version` returned before the rows were read.
 
         Returns:

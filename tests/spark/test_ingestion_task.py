@@ -242,6 +242,20 @@ def test_overwritten_interval_replaces_what_was_published_before_and_keeps_what_
         assert len(on_disk) == 4, "the used file, and those that running queries may still read"
 
 
+def test_a_table_of_one_interval_is_overwritten_without_bounds(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    spec = spec_of(attrs.evolve(CLICKS, segment_granularity=Granularity.ALL))
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        publish_clicks(room, stream, range(4000), spec)
+        version = attached.table_version("clicks")
+        kept = attached.table("clicks", version=version).where("page <> 'p0'")
+        done = attached.overwrite_table("clicks", kept, start=None, end=None, version=version)
+        assert (done.intervals, done.files_before, done.files_after) == (1, 1, 1)
+        assert rows_of(attached.table("clicks")) == [row for row in expected(range(4000)) if row[1] != "p0"]
+
+
 def test_shell_queries_compacts_and_overwrites_a_table(
     spark: SparkSession, ep: BlockingEventproc, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,17 +158,19 @@ class Tables:
         return self.compact(name, end=end_ms)
 
     def overwrite(
-        self, name: str, rows: DataFrame, *, start: RowTime, end: RowTime, version: str
+        self, name: str, rows: DataFrame, *, start: RowTime | None, end: RowTime | None, version: str
     ) -> Overwriting:
         """Put rows in the place of the intervals within [start, end). See `AttachedEventproc.overwrite_table`."""
         schema = self._schema(name)
-        low, high = ms_of_bounds(start, end)
-        assert low is not None and high is not None, "both bounds were given"
+        start_ms, end_ms = ms_of_bounds(start, end)
+        low = TIME_MIN_MS if start_ms is None else start_ms
+        high = TIME_END_MS if end_ms is None else end_ms
         columns = table_columns(schema)
         check_rows(name, columns, rows.schema)
         granularity = schema.segment_granularity
         spans = {each: intervals_of(each, granularity) for each in self._stored.used(name, version=version)}
         old = [each for each, (first, last) in spans.items() if first < high and low < last]
+        begins = {spans[each][0] for each in old}
         for each in old:
             _check_within(*spans[each], low, high)
         scratch = f"rows-{new_id(self._opened().db.clock)}"
@@ -184,15 +186,15 @@ class Tables:
         try:
             for file in new:
                 assert file.start_ms is not None, "the rows have their interval"
-                start_ms = interval_start(file.start_ms, granularity)
-                _check_within(start_ms, interval_end(start_ms, granularity), low, high)
+                begins.add(begin := interval_start(file.start_ms, granularity))
+                _check_within(begin, interval_end(begin, granularity), low, high)
         except InvalidArgument:
             self._files().delete(each.path for each in new)
             raise
         if not self._replace(name, old, new, schema, version):
             raise TableChanged(table=name)
         return Overwriting(
-            intervals=len({*(each.start_ms for each in old), *(file.start_ms for file in new)}),
+            intervals=len(begins),
             files_before=len(old),
             files_after=len(new),
             rows_before=sum(each.rows for each in old),
@@ -321,7 +323,7 @@ def _check_within(start_ms: int, end_ms: int, low: int, high: int) -> None:
         raise invalid_argument(
             "bounds",
             f"{_iso(low)} to {_iso(high)}",
-            f"the interval {interval} reaches beyond; choose bounds around it",
+            f"the interval {interval} reaches beyond; choose bounds around it, or None for no bound",
         )
 
 
