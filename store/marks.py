@@ -260,11 +260,23 @@ def delete_marks(tx: Tx, stream: str) -> None:
         delete_client_log(tx, mark_log_name(stream))
 
 
-def write_due_marks(tx: Tx) -> None:
-    """Write the marks that are due, of LOOKS_MAX streams at most; the others are due still."""
+def write_due_marks(tx: Tx) -> dict[str, CorruptRecord]:
+    """Write the marks that are due, of LOOKS_MAX streams at most; the others are due still.
+
+    Return the streams with a damaged record: they get no mark until a writer notes another time.
+    """
     due = (each for each in keys(tx, DUE) if not pause_ms(get(tx, DUE, each).value.due_ms, tx.now_ms))
+    damaged: dict[str, CorruptRecord] = {}
     for stream in islice(due, LOOKS_MAX):
-        _look(tx, get(tx, MARKS, stream))
+        try:  # before anything is changed
+            before, notes = get(tx, MARKS, stream), _notes_of(tx, stream)
+            get_stream(tx, stream)
+        except CorruptRecord as why:
+            damaged[stream] = why
+            set_due(tx, stream, None)
+        else:
+            _look(tx, before, notes)
+    return damaged
 
 
 def mark_violations(tx: Tx) -> list[str]:
@@ -330,13 +342,26 @@ def _open(tx: Tx, stream: StreamRecord) -> Versioned[StreamMarks]:
     return found
 
 
-def _look(tx: Tx, before: Versioned[StreamMarks], *, at_once: bool = False) -> None:
-    """Look at all notes of a stream, write the mark that follows, and forget old notes; or note when that is due."""
+def _notes_of(tx: Tx, stream: str) -> list[Versioned[WriterNote]]:
+    return [get(tx, NOTES, key) for key in keys(tx, NOTES, prefix=_note_key(stream, ""))]
+
+
+def _look(
+    tx: Tx,
+    before: Versioned[StreamMarks],
+    notes: Sequence[Versioned[WriterNote]] | None = None,
+    *,
+    at_once: bool = False,
+) -> None:
+    """Look at all notes of a stream, write the mark that follows, and forget old notes; or note when that is due.
+
+    notes: all of them, if they were read.
+    """
     stream, due_ms = before.key, before.value.looked_ms + LOOK_PAUSE_MS
     if pause_ms(due_ms, tx.now_ms) > 0 and not at_once:
         set_due(tx, stream, due_ms)
         return
-    found = [get(tx, NOTES, key) for key in keys(tx, NOTES, prefix=_note_key(stream, ""))]
+    found = _notes_of(tx, stream) if notes is None else notes
     live = live_notes({each.key: each.value for each in found}, tx.now_ms)
     before = _forget(tx, stream, [each for each in found if each.key not in live])
     mark = next_mark(before.value.last, live.values(), before.value.gone)

@@ -12,11 +12,12 @@ from typing import Final, TypeAlias
 import anyio
 import attrs
 
+from eventproc.cluster.background_steps import STOPPED
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.delayed_events import DUE_BYTES_A_STEP, WATCH, first_due_ms
 from eventproc.store.due_looks import DUE_LOOKS, first_look_ms
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import Retryable
+from eventproc.store.model.errors import OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 
 LOG = logging.getLogger("eventproc.host")
@@ -50,7 +51,8 @@ def _write_marks(tx: Tx, owner: Owner) -> None:
     from eventproc.store.marks import write_due_marks  # few programs need it
 
     owner.check(tx)
-    write_due_marks(tx)
+    for stream, why in write_due_marks(tx).items():
+        LOG.error("the marks of time of %s are not written: %s", stream, why)
 
 
 def _append_delayed(tx: Tx, owner: Owner) -> None:
@@ -79,17 +81,25 @@ DUE_WORK: Final = (
 
 
 async def do_when_due(db: Database, owner: Owner, due: DueWork) -> None:
-    """Do work of one kind whenever it is due, until cancelled. Raises OwnerFenced, DatabaseStopped."""
+    """Do work of one kind whenever it is due, until cancelled. Raises OwnerFenced, DatabaseStopped.
+
+    A failure, such as a record that cannot be decoded, is logged, and stops no other work of the host.
+    """
     with db.subscribe([due.watch]) as changes:
         while True:
-            at_ms, now_ms = await db.read(lambda tx: (due.first_ms(tx), tx.now_ms))
-            if at_ms is None:
-                await changes.wait()
-            elif at_ms > now_ms:
-                await changes.wait(min(at_ms - now_ms, LOOK_MS))
-            else:
-                try:
+            try:
+                at_ms, now_ms = await db.read(lambda tx: (due.first_ms(tx), tx.now_ms))
+                if at_ms is None:
+                    await changes.wait()
+                elif at_ms > now_ms:
+                    await changes.wait(min(at_ms - now_ms, LOOK_MS))
+                else:
                     await db.write(lambda tx: due.work(tx, owner), size_bytes=due.size_bytes, step=due.step)
-                except Retryable as why:
-                    LOG.warning("%s will be written later: %s", due.what, why)
-                    await anyio.sleep(FAILED_MS / 1000)
+            except Retryable as why:
+                LOG.warning("%s will be written later: %s", due.what, why)
+                await anyio.sleep(FAILED_MS / 1000)
+            except (OwnerFenced, *STOPPED):
+                raise
+            except Exception as why:
+                LOG.exception("%s will be written later: %s", due.what, why)
+                await anyio.sleep(LOOK_MS / 1000)

@@ -248,3 +248,29 @@ async def test_commits_of_other_streams_go_on(
     await anyio.sleep(10)
     assert (await (await world.ep.stream(NAMES[1])).describe()).events == 1
     await verify_host_works(world, caplog, NAMES[0])
+
+
+@pytest.mark.parametrize("kind", ["time marks", "stream"])
+@in_simulated_world
+async def test_marks_of_time_of_other_streams_are_written(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    await world.ep.create_scope("s")
+    host = await world.start()
+    for name in NAMES:
+        stream = await world.ep.create_stream(name)
+        async with stream.writer() as writer:
+            for time in (1, 2):
+                await writer.write(b"a")
+                await writer.note_time(time)  # the mark of the second one is due a second later
+    host.kill()
+    await damage_record(world, kind, NAMES[0])
+    await world.start()
+    await anyio.sleep(5)
+    group = await world.ep.create_group("s/g", [NAMES[1]])
+    async with group.reader("r") as reader:
+        async for _ in reader.until(await stream.tail()):
+            pass
+        await reader.commit()
+        assert (await reader.time_window()).lower == 2
+    await verify_host_works(world, caplog, NAMES[0], "marks of time")
