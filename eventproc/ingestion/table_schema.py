@@ -77,13 +77,15 @@ def table_schema(tx: Tx, name: str) -> DataSchema:
 
     Raises NotFound if no spec ever did. Cost: one query, and a spec to parse per version.
     """
-    return reduce(widened, _schemas(tx, name))
+    if not (found := _schemas(tx, name)):
+        raise NotFound(kind="table", name=name)
+    return reduce(widened, found)
 
 
 def verify_table(tx: Tx, name: str) -> None:
     """Raise NotFound if no spec ever wrote to a table, and no other engine made it. Cost: as `table_schema`."""
     if not has_table(tx, name):
-        _schemas(tx, name)
+        table_schema(tx, name)
 
 
 def partitioning(schema: DataSchema) -> TablePartitioning:
@@ -146,10 +148,8 @@ def _check_names(schema: DataSchema, problems: Problems) -> None:
 
 
 def _schemas(tx: Tx, name: str) -> list[DataSchema]:
-    found = [SupervisorSpec.parse(text).schema for text in specs_of_table(tx, name)]
-    if not found:
-        raise NotFound(kind="table", name=name)
-    return found
+    """Return the schemas of all specs that ever wrote to a table; none if another engine made it."""
+    return [SupervisorSpec.parse(text).schema for text in specs_of_table(tx, name)]
 
 
 def _columns(schema: DataSchema) -> Mapping[str, Dimension | Metric]:

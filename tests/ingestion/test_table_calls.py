@@ -196,3 +196,11 @@ async def test_a_table_is_shown_to_those_who_may_read_all_streams_that_it_is_mad
     token = await ep.db.write(lambda tx: add_user(tx, "one", (READ, "s/t")))
     rest = RestInMemory(ep, await loaded(ep), token)
     assert (await rest.ok("GET", f"{OWN}/tables"))["items"] == []
+
+
+async def test_a_supervisor_may_write_to_a_table_that_another_engine_made(ep: Eventproc) -> None:
+    await publish_rows(ep.db, 1, table="views")
+    effect = await ep.preview_supervisor(spec_of(id="views", schema={"datasource": "views"}))
+    assert effect == "create"
+    await ep.submit_supervisor(spec_of(id="views", schema={"datasource": "views"}))
+    assert (await ep.describe_table("views")).rows == 1
