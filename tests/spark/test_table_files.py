@@ -18,8 +18,12 @@ from eventproc.spark import attach
 from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.parquet import WrittenFile
 from eventproc.spark.ingestion.worker import compact_old
+from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.ingestion import find_task
+from eventproc.store.model.ingestion import TablePartitioning
+from tests.ingestion.support import COLUMNS, write_rows
 from tests.spark.ingestion_support import (
+    CLICKS,
     HOUR_MS,
     STREAM,
     expected,
@@ -175,3 +179,21 @@ def test_intervals_of_several_files_that_ended_long_ago_become_one_file(
         compact_old(spark, path, 10 * HOUR_MS, {"clicks": 17 * HOUR_MS // 2})
         assert [each.start_ms for each in room.tables.tables.used("clicks")] == [0, HOUR_MS, HOUR_MS]
         assert merged(rows_of(attached.table("clicks"))) == before
+
+
+def test_a_table_that_cannot_be_read_keeps_no_other_one_from_its_retention(
+    ep: BlockingEventproc, directory: PlannerDirectory
+) -> None:
+    files, names = TableFiles(directory), ("broken", "clicks")
+    ep.create_stream(STREAM)
+    for name in names:
+        ep.submit_supervisor(
+            attrs.evolve(spec_of(attrs.evolve(CLICKS, datasource=name)), id=name, retention_ms=1)
+        )
+        write_rows(files.files, f"{name}/0/rows.parquet", 1)
+        files.tables.append(name, COLUMNS, TablePartitioning.HOUR, [f"{name}/0/rows.parquet"])
+    for each in list(files.files.paths("broken/metadata")):
+        files.files.delete(each)
+    with pytest.raises(FileNotFoundError):  # it is not known which files are in use
+        files.sweep(directory, lambda _: True)
+    assert files.tables.used("clicks") == []

@@ -111,10 +111,13 @@ class TableFiles:
         self._swept_ms = now_ms
         self.tables.relocate()
         for name, (granularity, retention_ms) in directory.read(_retentions).items():
-            self.tables.drop(
-                name,
-                partial(lies_within, granularity=granularity, start_ms=None, end_ms=now_ms - retention_ms),
+            is_old = partial(
+                lies_within, granularity=granularity, start_ms=None, end_ms=now_ms - retention_ms
             )
+            try:
+                self.tables.drop(name, is_old)
+            except (EventprocError, OSError, ValueError) as why:  # other tables do not wait for it
+                LOG.warning("rows of table %s that are too old were not dropped: %s", name, why)
         return self.tables.sweep(is_alive)
 
 
