@@ -268,8 +268,9 @@ async def test_marks_of_time_of_other_streams_are_written(
     await world.start()
     await anyio.sleep(5)
     group = await world.ep.create_group("s/g", [NAMES[1]])
+    healthy = await world.ep.stream(NAMES[1])
     async with group.reader("r") as reader:
-        async for _ in reader.until(await stream.tail()):
+        async for _ in reader.until(await healthy.tail()):
             pass
         await reader.commit()
         assert (await reader.time_window()).lower == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import pytest
 
@@ -138,7 +140,7 @@ async def test_a_change_that_must_wait_delays_no_run(bench: Bench) -> None:
     began_ms = bench.clock.wall_ms()
     for count in (4, 3):
         kind, body = encode_notice(ScaleNotice(count, "a test"))
-        await bench.db.write(lambda tx, kind=kind, body=body: post_notice(tx, "clicks", kind, body))
+        await bench.db.write(partial(post_notice, supervisor="clicks", kind=kind, body=body))
         await bench.run()
     assert "less than 600,000 ms old" in ((await bench.memory()).last_scale_reason or "")
     await bench.run_at_due()
