@@ -372,6 +372,6 @@ def _change(spec: SupervisorSpec | None, former: SupervisorSpec | None) -> str:
 
     if spec is None:
         return "terminated"
-    if spec.suspended:
-        return "suspended"
-    return "resumed" if former == attrs.evolve(spec, suspended=True) else "submitted"
+    if former != attrs.evolve(spec, suspended=not spec.suspended):
+        return "submitted"
+    return "suspended" if spec.suspended else "resumed"

@@ -34,6 +34,15 @@ def test_all_supervisors_are_suspended_resumed_and_terminated(clicks: Cli) -> No
     assert clicks("supervisor", "terminate", "--all").err == "terminated no supervisor\n"
 
 
+def test_the_history_shows_which_versions_of_a_suspended_spec_were_submitted(clicks: Cli) -> None:
+    clicks("supervisor", "suspend", "a").ok()
+    path = clicks.directory.parent / "a.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "suspended": True, "retention_ms": 1}))
+    clicks("supervisor", "submit", str(path)).ok()
+    found = clicks("supervisor", "history", "a", "--output", "json").json()
+    assert [each["change"] for each in found] == ["submitted", "suspended", "submitted"]
+
+
 @pytest.mark.parametrize("arguments", [(), ("a", "--all")])
 def test_a_change_is_of_one_supervisor_or_of_all(clicks: Cli, arguments: tuple[str, ...]) -> None:
     for verb in ("suspend", "resume", "terminate"):
