@@ -6,10 +6,15 @@ and lost the ownership changes nothing (architecture.md section 4).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import OwnerFenced
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -28,6 +33,15 @@ class Owner:
             tx.remember(key, current)
         if current != self.owner_epoch:
             raise OwnerFenced(what=self.name, owner_epoch=self.owner_epoch, current_epoch=current)
+
+    def fencing(self, step: Callable[[Tx], T]) -> Callable[[Tx], T]:
+        """Return a step of a transaction that begins with `check`."""
+
+        def fenced(tx: Tx) -> T:
+            self.check(tx)
+            return step(tx)
+
+        return fenced
 
 
 def claim(tx: Tx, name: str, instance: str) -> Owner:

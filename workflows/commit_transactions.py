@@ -25,12 +25,9 @@ from eventproc.store.transactions import (
     PreparationStep,
     TxnNotice,
     TxnRecord,
-    apply_preparation,
     commit_round,
-    count_preparation,
     has_decided,
     notify_commit,
-    notify_failed_commits,
     plan_preparation,
     record_commit_failure,
 )
@@ -87,28 +84,13 @@ def _roll(
 def set_aside(tx: Tx, notice: TxnNotice, event: EventRef, owner: Owner, reason: str) -> bool:
     """Finish the notice of a stream whose next commit failed, and record the reason; return whether the reason is new.
 
-    The stream's commits stop there, because they keep their order, until `retry_failed` posts a notice.
+    The stream's commits stop there, because they keep their order, until `notify_failed_commits` posts a notice.
     Raises OwnerFenced.
     """
     owner.check(tx)
     news = record_commit_failure(tx, notice.stream_id, reason=reason)
     finish_event(tx, event)
     return news
-
-
-def retry_failed(tx: Tx, owner: Owner) -> None:
-    """Post a notice for every stream whose next commit failed. Raises OwnerFenced."""
-    owner.check(tx)
-    notify_failed_commits(tx)
-
-
-def begin_preparation(tx: Tx, txn: TxnRecord, owner: Owner) -> bool:
-    """Count a preparation. After PREPARATIONS_MAX of them the stream's next scale waits. Raises OwnerFenced.
-
-    Returns False without a change if the transaction was aborted meanwhile.
-    """
-    owner.check(tx)
-    return count_preparation(tx, txn)
 
 
 def plan_step(
@@ -119,9 +101,3 @@ def plan_step(
     return plan_preparation(
         tx, txn, current_epoch(tx, stream), first_seq=first_seq, pack=pack, rows_max=rows_max
     )
-
-
-def take_step(tx: Tx, txn: TxnRecord, planned: PreparationStep, owner: Owner) -> None:
-    """Write a planned step. If a scale came after the plan, the round detects it. Raises OwnerFenced."""
-    owner.check(tx)
-    apply_preparation(tx, txn, planned)

@@ -26,7 +26,6 @@ from eventproc.store.groups import forget_producers
 from eventproc.store.jobs import forget_jobs
 from eventproc.store.key_states import forget_expired
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.ownership import Owner
 from eventproc.store.progress import get_progress
 from eventproc.store.records import replace
 from eventproc.store.requests import forget_outcomes
@@ -40,7 +39,6 @@ from eventproc.store.segments import (
 from eventproc.store.segments.free_pages import vacuum_step
 from eventproc.store.segments.holds import postpone_reaping
 from eventproc.store.segments.reaper import find_due_reaping, finish_reaping
-from eventproc.store.tables import drop_entries
 from eventproc.store.task_queue import forget_tasks
 from eventproc.store.transactions import forget_txns
 
@@ -50,12 +48,6 @@ EPOCHS_A_STEP: Final = 256
 SYSTEM_KEEP_BYTES: Final = 2**20
 """Bytes of finished requests that an internal stream keeps until it is truncated. Lower: a transaction for each request
 instead of one for a few thousand."""
-
-
-def reap(tx: Tx, owner: Owner) -> bool:
-    """Do as `free_due` does, for the host."""
-    owner.check(tx)
-    return free_due(tx)
 
 
 def free_due(tx: Tx) -> bool:
@@ -73,9 +65,8 @@ def free_due(tx: Tx) -> bool:
     return find_due_reaping(tx) is not None
 
 
-def postpone_reap(tx: Tx, owner: Owner) -> str | None:
-    """Let `reap` go on with the streams behind the first that is due; return its name, None if there is none."""
-    owner.check(tx)
+def postpone_reap(tx: Tx) -> str | None:
+    """Let `free_due` go on with the streams behind the first that is due; return its name, None if there is none."""
     due = find_due_reaping(tx)
     if due is None:
         return None
@@ -83,15 +74,13 @@ def postpone_reap(tx: Tx, owner: Owner) -> str | None:
     return due.name
 
 
-def shrink(tx: Tx, owner: Owner) -> bool:
+def shrink(tx: Tx) -> bool:
     """Return some of the pages that were freed, by whatever step, to the file system. Return whether there are more."""
-    owner.check(tx)
     return vacuum_step(tx) > 0
 
 
-def forget(tx: Tx, owner: Owner) -> bool:
+def forget(tx: Tx) -> bool:
     """Forget what is old, expired or finished: see the head of this file. Return whether there may be more."""
-    owner.check(tx)
     forget_writers(tx)
     forget_producers(tx)
     more = forget_txns(tx)
@@ -102,18 +91,11 @@ def forget(tx: Tx, owner: Owner) -> bool:
     return forget_outcomes(tx) or more
 
 
-def drop_tables(tx: Tx, owner: Owner) -> bool:
-    """Free some entries of the tables that clients deleted. Return whether there may be more."""
-    owner.check(tx)
-    return drop_entries(tx)
-
-
-def truncate_internal(tx: Tx, owner: Owner, stream: SystemStream) -> None:
+def truncate_internal(tx: Tx, stream: SystemStream) -> None:
     """Truncate an internal stream behind its group's progress.
 
     It is done directly: a request would be another event in an internal stream.
     """
-    owner.check(tx)
     before = get_stream(tx, stream.name)
     heads: dict[SegmentId, int] = {}
     for segment in SYSTEM_EPOCH.ids:

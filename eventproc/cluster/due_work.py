@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final
 
 import anyio
 import attrs
 
-from eventproc.cluster.background_steps import STOPPED
-from eventproc.store.database import Database, Tx, Watch
+from eventproc.cluster.background_steps import STOPPED, attempt
+from eventproc.store.database import Database, Subscription, Tx, Watch
 from eventproc.store.delayed_events import DUE_BYTES_A_STEP, WATCH, first_due_ms
 from eventproc.store.due_looks import DUE_LOOKS, first_look_ms
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import OwnerFenced, Retryable
+from eventproc.store.model.errors import OwnerFenced
 from eventproc.store.ownership import Owner
 
 LOG = logging.getLogger("eventproc.host")
@@ -26,9 +27,7 @@ LOOK_MS: Final = 10_000
 """Longest sleep while an event waits, in ms: wall clocks may jump. Higher: after a jump, events are later."""
 
 FAILED_MS: Final = 1_000
-"""Pause after a failure that ends by itself, in ms, such as a full disk."""
-
-Work: TypeAlias = Callable[[Tx, Owner], object]
+"""Pause after a failure, in ms, such as a full disk."""
 
 
 @attrs.frozen(kw_only=True)
@@ -42,23 +41,22 @@ class DueWork:
     what: str
     watch: Watch
     first_ms: Callable[[Tx], int | None]
-    work: Work
+    work: Callable[[Tx], object]
     step: Step
     size_bytes: int = 0
 
 
-def _write_marks(tx: Tx, owner: Owner) -> None:
+def _write_marks(tx: Tx) -> None:
     from eventproc.store.marks import write_due_marks  # few programs need it
 
-    owner.check(tx)
     for stream, why in write_due_marks(tx).items():
-        LOG.error("the marks of time of %s are not written: %s", stream, why)
+        tx.after(partial(LOG.error, "the marks of time of %s are not written: %s", stream, why))
 
 
-def _append_delayed(tx: Tx, owner: Owner) -> None:
+def _append_delayed(tx: Tx) -> None:
     from eventproc.streams.delayed_events import append_due  # few programs need it
 
-    append_due(tx, owner=owner)
+    append_due(tx)
 
 
 DUE_WORK: Final = (
@@ -86,20 +84,21 @@ async def do_when_due(db: Database, owner: Owner, due: DueWork) -> None:
     A failure, such as a record that cannot be decoded, is logged, and stops no other work of the host.
     """
     with db.subscribe([due.watch]) as changes:
+        step = partial(_wait_and_do, db, owner.fencing(due.work), due, changes)
         while True:
-            try:
-                at_ms, now_ms = await db.read(lambda tx: (due.first_ms(tx), tx.now_ms))
-                if at_ms is None:
-                    await changes.wait()
-                elif at_ms > now_ms:
-                    await changes.wait(min(at_ms - now_ms, LOOK_MS))
-                else:
-                    await db.write(lambda tx: due.work(tx, owner), size_bytes=due.size_bytes, step=due.step)
-            except Retryable as why:
-                LOG.warning("%s will be written later: %s", due.what, why)
+            if not await attempt(
+                step, LOG, f"{due.what} will be written later", fatal=(OwnerFenced, *STOPPED)
+            ):
                 await anyio.sleep(FAILED_MS / 1000)
-            except (OwnerFenced, *STOPPED):
-                raise
-            except Exception as why:
-                LOG.exception("%s will be written later: %s", due.what, why)
-                await anyio.sleep(LOOK_MS / 1000)
+
+
+async def _wait_and_do(
+    db: Database, work: Callable[[Tx], object], due: DueWork, changes: Subscription
+) -> None:
+    at_ms, now_ms = await db.read(lambda tx: (due.first_ms(tx), tx.now_ms))
+    if at_ms is None:
+        await changes.wait()
+    elif at_ms > now_ms:
+        await changes.wait(min(at_ms - now_ms, LOOK_MS))
+    else:
+        await db.write(work, size_bytes=due.size_bytes, step=due.step)

@@ -33,9 +33,9 @@ from eventproc.store.segments.file_blobs import find_chunk_files
 from eventproc.store.segments.free_pages import count_surplus
 from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds, is_directory_held
 from eventproc.store.segments.reaper import count_reapings
-from eventproc.store.tables import has_deleted_tables
-from eventproc.workflows.commit_transactions import retry_failed
-from eventproc.workflows.sweeps import drop_tables, forget, postpone_reap, reap, shrink, truncate_internal
+from eventproc.store.tables import drop_entries, has_deleted_tables
+from eventproc.store.transactions import notify_failed_commits
+from eventproc.workflows.sweeps import forget, free_due, postpone_reap, shrink, truncate_internal
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -86,11 +86,11 @@ async def _reap(db: Database, owner: Owner) -> None:
     """Free the bytes of all streams that are due. One with a record that cannot be decoded is tried again later."""
     while True:
         try:
-            await _repeat(db, partial(reap, owner=owner))
+            await _repeat(db, owner.fencing(free_due))
         except STOPPED:
             raise
         except Corrupt as why:
-            name = await db.write(partial(postpone_reap, owner=owner), step=Step.HOST_SWEEP)
+            name = await db.write(owner.fencing(postpone_reap), step=Step.HOST_SWEEP)
             if name is None:
                 raise
             LOG.error("the bytes of stream %s cannot be freed: %s; look into `eventproc doctor`", name, why)
@@ -103,25 +103,24 @@ async def _shrink(db: Database, owner: Owner) -> None:
     if db.path is None:
         return
     if await db.read(count_surplus):
-        await _repeat(db, partial(shrink, owner=owner))
+        await _repeat(db, owner.fencing(shrink))
     await db.shorten()  # what a reader has prevented, or a death
 
 
 async def _free_tables(db: Database, owner: Owner) -> None:
     """Free the entries of deleted tables. Takes no lock of the writers while there are none."""
     if await db.read(has_deleted_tables):
-        await _repeat(db, partial(drop_tables, owner=owner))
+        await _repeat(db, owner.fencing(drop_entries))
 
 
 async def _tidy(db: Database, owner: Owner) -> None:
     """Forget old rows, truncate the internal streams, post failed commits again, and free deleted tables."""
-    await _try("to forget old rows", partial(_repeat, db, partial(forget, owner=owner)))
+    await _try("to forget old rows", partial(_repeat, db, owner.fencing(forget)))
     for each in INTERNAL_PROCESSORS:
-        truncate = partial(truncate_internal, owner=owner, stream=each.stream)
+        truncate = owner.fencing(partial(truncate_internal, stream=each.stream))
         await _try(f"to truncate {each.stream.name}", partial(db.write, truncate, step=Step.HOST_SWEEP))
-    await _try(
-        "to post failed commits", partial(db.write, partial(retry_failed, owner=owner), step=Step.HOST_SWEEP)
-    )
+    post = owner.fencing(notify_failed_commits)
+    await _try("to post failed commits", partial(db.write, post, step=Step.HOST_SWEEP))
     await _try("to free deleted tables", partial(_free_tables, db, owner))
 
 
@@ -138,14 +137,14 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
     if (files := await db.read(find_chunk_files)) is None:
         return
     if await db.read(has_expired_holds):
-        await db.write(partial(_forget_holds, owner))
+        await db.write(owner.fencing(forget_expired_holds))
     after: int | None = 0
     while after is not None and (first := await db.read(partial(next_unused, after=after))):
-        after = await db.write(partial(_drop, owner, first - 1))
+        after = await db.write(owner.fencing(partial(drop_unused, after=first - 1)))
     end_ms = db.clock.monotonic_ms() + SWEEP_MS
     while db.clock.monotonic_ms() < end_ms and (due := await db.read(due_files)):
         deleted, failure = await anyio.to_thread.run_sync(delete_files, files, due)
-        await db.write(partial(_forget_deleted, owner, deleted))
+        await db.write(owner.fencing(partial(forget_deleted, paths=deleted)))
         if failure is not None and not deleted:  # files behind one that cannot be deleted do not wait for it
             raise failure
 
@@ -160,7 +159,7 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
         return
     orphans = await anyio.to_thread.run_sync(_find_orphans, files, db.clock.wall_ms(), db.peers.is_alive)
     for begin in range(0, len(orphans), MARKED_MAX):
-        await db.write(partial(_mark, owner, orphans[begin : begin + MARKED_MAX]))
+        await db.write(owner.fencing(partial(_mark, paths=orphans[begin : begin + MARKED_MAX])))
 
 
 def _find_orphans(files: FileStore, now_ms: int, is_alive: Callable[[str], bool]) -> list[str]:
@@ -168,22 +167,6 @@ def _find_orphans(files: FileStore, now_ms: int, is_alive: Callable[[str], bool]
     return [path for path in files.paths() if is_orphan(path, now_ms, is_alive)]
 
 
-def _forget_deleted(owner: Owner, paths: list[str], tx: Tx) -> None:
-    owner.check(tx)
-    forget_deleted(tx, paths)
-
-
-def _forget_holds(owner: Owner, tx: Tx) -> None:
-    owner.check(tx)
-    forget_expired_holds(tx)
-
-
-def _drop(owner: Owner, after: int, tx: Tx) -> int | None:
-    owner.check(tx)
-    return drop_unused(tx, after)
-
-
-def _mark(owner: Owner, paths: list[str], tx: Tx) -> None:
-    owner.check(tx)
+def _mark(tx: Tx, paths: list[str]) -> None:
     if not is_directory_held(tx):
         mark_unused(tx, paths)

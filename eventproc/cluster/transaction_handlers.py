@@ -18,7 +18,13 @@ from eventproc.store.model.limits import ROUND_TRANSACTIONS
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.segments import Event
-from eventproc.store.transactions import TXN_STEP_LIMITS, TxnNotice, TxnRecord
+from eventproc.store.transactions import (
+    TXN_STEP_LIMITS,
+    TxnNotice,
+    TxnRecord,
+    apply_preparation,
+    count_preparation,
+)
 from eventproc.workflows import abort_transactions, commit_transactions
 
 T = TypeVar("T")
@@ -106,7 +112,7 @@ async def _commit(
 async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) -> None:
     """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
-    if not await _write(db, what, partial(commit_transactions.begin_preparation, txn=txn, owner=owner)):
+    if not await _write(db, what, owner.fencing(partial(count_preparation, txn=txn))):
         return
     next_seq: int | None = 0
     rows_max = db.shared[TXN_STEP_LIMITS].preparation_rows
@@ -115,7 +121,7 @@ async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) ->
             partial(commit_transactions.plan_step, txn=txn, first_seq=next_seq, pack=pack, rows_max=rows_max)
         )
         if planned.replaced or planned.moved:
-            take = partial(commit_transactions.take_step, txn=txn, planned=planned, owner=owner)
+            take = owner.fencing(partial(apply_preparation, txn=txn, planned=planned))
             await _write(db, what, take, size_bytes=planned.size_bytes)
         next_seq = planned.next_seq
 

@@ -27,7 +27,6 @@ from eventproc.store.jobs import cancel_job_of, move_job_of
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import EventprocError, NotFound, Retryable, StreamReplaced
-from eventproc.store.ownership import Owner
 from eventproc.store.schedules import tick
 from eventproc.store.segments import JOB_HEADER, ReservedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
@@ -130,14 +129,13 @@ def _move(tx: Tx, id: str, delay: Delay) -> DelayedEvent[bytes]:
     return moved
 
 
-def append_due(tx: Tx, *, owner: Owner) -> int:
+def append_due(tx: Tx) -> int:
     """Append events that are due to their streams, and delete their rows; return how many rows were due.
 
     Those of one stream keep their order. An event whose stream is sealed, or that its stream does not take, stays as a
     row with the reason, and none behind it waits for it. Rows of a stream that was deleted go.
-    Raises OwnerFenced. Cost: about 10 us an event.
+    Cost: about 10 us an event.
     """
-    owner.check(tx)
     found = due_rows(tx, limit=DUE_EVENTS_A_STEP, bytes_max=DUE_BYTES_A_STEP)
     by_stream: dict[tuple[str, int], list[DueRow]] = {}
     for row in found:

@@ -118,7 +118,10 @@ def plan_preparation(
 
 
 def count_preparation(tx: Tx, txn: TxnRecord) -> bool:
-    """Count one more preparation of the transaction; return False, with no change, if it was given up."""
+    """Count one more preparation of the transaction; return False, with no change, if it was given up.
+
+    After PREPARATIONS_MAX of them the stream's next scale waits.
+    """
     if (found := _still_committing(tx, txn)) is None:
         return False
     change_txn(tx, found, prepared=txn.prepared + 1)  # a repeated call counts once

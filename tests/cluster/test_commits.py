@@ -28,11 +28,13 @@ from eventproc.store.ownership import Owner
 from eventproc.store.transactions import (
     TxnRecord,
     commit_round,
+    count_preparation,
     create_txn,
     decide_abort,
     decide_commit,
     find_txn,
     get_txn,
+    notify_failed_commits,
     record_commit_failure,
     watch_txn,
 )
@@ -164,14 +166,13 @@ async def test_transaction_given_up_before_its_preparation_does_not_block_the_ne
 ) -> None:
     given_up: list[TxnRecord] = []
 
-    def give_up_first(tx: Tx, txn: TxnRecord, owner: Owner) -> object:
+    def give_up_first(tx: Tx, txn: TxnRecord) -> object:
         if not given_up:
             record_commit_failure(tx, txn.stream_id, reason="a bug")
             given_up.append(decide_abort(tx, txn.stream_id, txn.id, reason="a person", force=True))
-        return begin_preparation(tx, txn, owner)
+        return count_preparation(tx, txn)
 
-    begin_preparation = commit_transactions.begin_preparation
-    monkeypatch.setattr(commit_transactions, "begin_preparation", give_up_first)
+    monkeypatch.setattr(transaction_handlers, "count_preparation", give_up_first)
     async with open_life() as life:
         txn_stream = await make_txn_stream(life)
         ids = await _two_to_prepare(life, txn_stream)
@@ -196,7 +197,7 @@ async def _two_to_prepare(life: Life, txn_stream: TxnStream) -> list[str]:
 
 async def _retry(life: Life) -> None:
     """Post the notice of a failed commit, as the sweep does."""
-    await life.db.write(partial(commit_transactions.retry_failed, owner=await life.claim()))
+    await life.db.write(notify_failed_commits)
 
 
 async def serve_until_quiet(life: Life) -> None:

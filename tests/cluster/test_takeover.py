@@ -18,7 +18,7 @@ from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch
 from eventproc.store.requests import RequestStatus
 from eventproc.testing import Deaths, check, run_until_death
 from eventproc.workflows.requests import CreateStream
-from eventproc.workflows.sweeps import reap
+from eventproc.workflows.sweeps import free_due
 from tests.cluster.support import running_host
 
 
@@ -87,7 +87,7 @@ async def test_host_replaced_by_a_claim_changes_nothing_and_becomes_a_candidate(
         old = await _owner(ep)
         await other.db.write(partial(claim, name=CONTROLLER, instance="usurper"))
         with pytest.raises(OwnerFenced):
-            await other.db.write(partial(reap, owner=old))
+            await other.db.write(old.fencing(free_due))
         with anyio.fail_after(20):
             await other.create_stream("s/b")  # the replaced host notices when it acts, and claims again
         owner = await _owner(ep)

@@ -264,7 +264,7 @@ async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(
     expected = {committed: TxnState.COMMITTED, aborted: TxnState.ABORTED}
 
     async def finished() -> dict[str, TxnState]:
-        while await life.db.write(partial(forget, owner=owner)):
+        while await life.db.write(owner.fencing(forget)):
             pass
         return {
             txn.id: txn.state
@@ -307,7 +307,7 @@ async def test_the_results_of_the_last_commits_and_aborts_are_kept_and_earlier_o
 async def kept_results(life: Life, txn_stream: TxnStream) -> set[str]:
     """Forget results as the sweep does; return the ids of those that are left."""
     owner = await life.claim()
-    while await life.db.write(partial(forget, owner=owner)):
+    while await life.db.write(owner.fencing(forget)):
         pass
     kept = await life.db.read(partial(list_finished, stream_id=txn_stream.stream.stream_id))
     return {txn.id for txn in kept}

@@ -34,7 +34,6 @@ from eventproc.store.tables import (
 from eventproc.workflows import scopes
 from eventproc.workflows.requests import DeleteScope
 from eventproc.workflows.scopes import create_scope
-from eventproc.workflows.sweeps import drop_tables
 from tests.support.sqlite import sqlite_of
 from tests.workflows.support import open_life
 
@@ -253,8 +252,7 @@ async def test_a_scope_is_deleted_with_any_number_of_tables_in_bounded_steps(
             await life.done(DeleteScope("s"))
         else:
             await life.ep.delete_scope("s")
-        owner = await life.claim()
-        while await life.db.write(partial(drop_tables, owner=owner)):
+        while await life.db.write(drop_entries):
             pass
         left = await life.db.read(partial(look, sql="SELECT name FROM ktable ORDER BY name"))
         assert left == [f"s-b/table{number}" for number in range(5)]

@@ -26,7 +26,7 @@ from eventproc.store.requests import Request
 from eventproc.store.segments import read
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from eventproc.workflows.requests import AnyRequest
-from eventproc.workflows.sweeps import reap
+from eventproc.workflows.sweeps import free_due
 
 FEW_WORKERS = tuple(attrs.evolve(each, concurrency=min(each.concurrency, 4)) for each in INTERNAL_PROCESSORS)
 """The host's processors with few workers: starting workers takes half the time of a short life."""
@@ -58,7 +58,7 @@ class Life:
             for (request_id,) in await self.db.read(_pending):
                 await self.ep.requests.wait(request_id)
             tasks.cancel_scope.cancel()
-        while await self.db.write(partial(reap, owner=owner)):
+        while await self.db.write(owner.fencing(free_due)):
             pass
 
     async def perform(self, request: AnyRequest, *, request_id: str | None = None) -> Request:

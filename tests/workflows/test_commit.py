@@ -9,9 +9,9 @@ import pytest
 from eventproc.store.model.ids import segment_id
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.transactions import TXN_STEP_LIMITS
+from eventproc.store.transactions import TXN_STEP_LIMITS, apply_preparation
 from eventproc.workflows import scale_stream
-from eventproc.workflows.commit_transactions import plan_step, take_step
+from eventproc.workflows.commit_transactions import plan_step
 from eventproc.workflows.requests import ScaleStream
 from tests.transactions.support import (
     HIGH,
@@ -222,7 +222,7 @@ async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(
         assert next_seq is not None
         step = partial(plan_step, txn=txn, first_seq=next_seq, pack=True, rows_max=4)
         planned = await life.db.read(step)
-        await life.db.write(partial(take_step, txn=txn, planned=planned, owner=owner))
+        await life.db.write(owner.fencing(partial(apply_preparation, txn=txn, planned=planned)))
         next_seq = planned.next_seq
         if done == scaled_after:  # before the next host can commit
             await life.db.write(partial(scale_stream.apply, request=request, request_id="r"))

@@ -18,7 +18,7 @@ from eventproc.store.model.metadata_errors import HistoryCompacted
 from eventproc.store.ownership import find_owner
 from eventproc.streams.stream import Stream
 from eventproc.testing import check
-from eventproc.workflows.sweeps import reap
+from eventproc.workflows.sweeps import free_due
 from tests.support.memory import ep as ep  # a fixture
 
 
@@ -32,7 +32,7 @@ async def truncate(ep: eventproc.Eventproc, stream: Stream, cut: StreamCut | Non
     await stream.truncate(cut or await stream.tail())
     owner = await ep.db.read(lambda tx: find_owner(tx, CONTROLLER))
     assert owner is not None
-    while await ep.db.write(partial(reap, owner=owner)):
+    while await ep.db.write(owner.fencing(free_due)):
         pass
 
 

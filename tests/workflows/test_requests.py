@@ -34,7 +34,7 @@ from eventproc.workflows.requests import (
     TruncateStream,
     UpdateStream,
 )
-from eventproc.workflows.sweeps import reap
+from eventproc.workflows.sweeps import free_due
 from tests.workflows.support import Life, event_of, summary
 
 
@@ -164,7 +164,7 @@ async def test_a_fenced_owner_changes_nothing_at_all(life: Life) -> None:
     event = await life.db.read(partial(event_of, submitted.id))
     await life.claim()
     before = await life.db.read(summary)
-    for act in (partial(step, request_id=submitted.id, event=event, owner=old), partial(reap, owner=old)):
+    for act in (partial(step, request_id=submitted.id, event=event, owner=old), old.fencing(free_due)):
         with pytest.raises(OwnerFenced):
             await life.db.write(act)
     assert await life.db.read(summary) == before
