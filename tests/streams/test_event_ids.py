@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,24 +18,14 @@ from eventproc.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.runtime import Eventproc
 from eventproc.streams import EventWriter
 from eventproc.testing import CrashDirectory, RunningApp, SimulatedWorld, VirtualRuntime, check
+from tests.support.virtual_time import live, run_live
 
 SECOND_MS, MINUTE_MS, DAY_MS = 1_000, 60_000, 86_400_000
 
-Test = Callable[[RunningApp], Awaitable[None]]
 Place = tuple[object, ...]
 
 
-def live(test: Test, *, backend: str = "asyncio", apps: tuple[App, ...] = ()) -> None:
-    """Run a test in virtual time on a new system with the stream s/t."""
-    runtime = VirtualRuntime(backend="trio" if backend == "trio" else "asyncio")
-
-    async def run() -> None:
-        async with runtime.running(*apps, streams=["s/t"]) as t:
-            await test(t)
-            await t.settled()
-            await check(t.ep.db)
-
-    runtime.run(run)
+checked = partial(live, checked=True)
 
 
 def place(event: Event[Any] | DelayedEvent[Any]) -> Place:
@@ -71,34 +60,32 @@ def test_a_second_event_of_an_id_is_not_appended_and_returns_where_the_first_one
         assert [each.id for each in read] == [None, "a\u00e9", "b"]
         assert read[1] == first
 
-    live(test, backend=backend)
+    run_live(test, backend=backend, checked=True)
 
 
-def test_equal_ids_of_one_send_are_one_event_and_the_others_keep_their_places() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        await stream.split(0)
-        async with stream.writer() as writer:
-            await writer.write(b"first", key="x", id="known")
-            found: list[Event] = []
+@checked
+async def test_equal_ids_of_one_send_are_one_event_and_the_others_keep_their_places(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    await stream.split(0)
+    async with stream.writer() as writer:
+        await writer.write(b"first", key="x", id="known")
+        found: list[Event] = []
 
-            async def write(number: int, id: str | None) -> None:
-                event = await writer.write(b"%d" % number, key=f"k{number % 5}", id=id)
-                found.append(event)
+        async def write(number: int, id: str | None) -> None:
+            event = await writer.write(b"%d" % number, key=f"k{number % 5}", id=id)
+            found.append(event)
 
-            ids = [None, "known", "a", "a", None, "b", "known", "a", None, "b"]
-            async with anyio.create_task_group() as tasks:  # all but the first are one send
-                for number, id in enumerate(ids):
-                    tasks.start_soon(write, number, id)
-        there = {(each.segment, each.number): each for each in await t.events("s/t")}
-        assert len(there) == 3 + 3
-        for event in found:
-            lying = there[event.segment, event.number]
-            assert (event.offset, event.timestamp, event.id) == (lying.offset, lying.timestamp, lying.id)
-            if event.id is None:
-                assert event == lying
-
-    live(test)
+        ids = [None, "known", "a", "a", None, "b", "known", "a", None, "b"]
+        async with anyio.create_task_group() as tasks:  # all but the first are one send
+            for number, id in enumerate(ids):
+                tasks.start_soon(write, number, id)
+    there = {(each.segment, each.number): each for each in await t.events("s/t")}
+    assert len(there) == 3 + 3
+    for event in found:
+        lying = there[event.segment, event.number]
+        assert (event.offset, event.timestamp, event.id) == (lying.offset, lying.timestamp, lying.id)
+        if event.id is None:
+            assert event == lying
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -137,154 +124,140 @@ def test_each_caller_gets_the_place_of_the_first_event_while_the_stream_scales(s
             if event.id is None:
                 assert event == lying
 
-    live(test)
+    run_live(test, checked=True)
 
 
-def test_write_many_and_post_append_what_the_stream_does_not_know() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        events = [NewEvent(b"%d" % number, "k", id=str(number % 700)) for number in range(1_400)]
-        async with stream.writer() as writer:
-            await writer.post(b"posted", id="3")
-            assert await writer.write_many(events) == 1_400
-            assert writer.events_written == 700
-            await writer.post(b"again", id="3")
-        assert await payloads(t) == [b"posted", *(b"%d" % each for each in range(700) if each != 3)]
-
-    live(test)
+@checked
+async def test_write_many_and_post_append_what_the_stream_does_not_know(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    events = [NewEvent(b"%d" % number, "k", id=str(number % 700)) for number in range(1_400)]
+    async with stream.writer() as writer:
+        await writer.post(b"posted", id="3")
+        assert await writer.write_many(events) == 1_400
+        assert writer.events_written == 700
+        await writer.post(b"again", id="3")
+    assert await payloads(t) == [b"posted", *(b"%d" % each for each in range(700) if each != 3)]
 
 
-def test_a_repeated_sequence_of_a_named_writer_appends_nothing_whatever_the_ids() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        for _ in range(2):
-            async with stream.writer(name="w") as writer:
-                await writer.write_many([NewEvent(b"1", id="a"), (b"2", None)], sequence=1)
-                assert await writer.write_many([NewEvent(b"3", id="a")], sequence=2) in (0, 1)
-                await writer.write_many(
-                    [(b"4", None), NewEvent(b"5", id="b"), NewEvent(b"6", id="b")], sequence=3
-                )
-                assert writer.sequence == 3
-        assert await payloads(t) == [b"1", b"2", b"4", b"5"]
-
-    live(test)
+@checked
+async def test_a_repeated_sequence_of_a_named_writer_appends_nothing_whatever_the_ids(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    for _ in range(2):
+        async with stream.writer(name="w") as writer:
+            await writer.write_many([NewEvent(b"1", id="a"), (b"2", None)], sequence=1)
+            assert await writer.write_many([NewEvent(b"3", id="a")], sequence=2) in (0, 1)
+            await writer.write_many(
+                [(b"4", None), NewEvent(b"5", id="b"), NewEvent(b"6", id="b")], sequence=3
+            )
+            assert writer.sequence == 3
+    assert await payloads(t) == [b"1", b"2", b"4", b"5"]
 
 
-def test_an_id_is_free_again_after_the_window_of_the_stream_and_its_row_is_swept() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        assert (await stream.describe()).config.id_window_ms == DAY_MS
+@checked
+async def test_an_id_is_free_again_after_the_window_of_the_stream_and_its_row_is_swept(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    assert (await stream.describe()).config.id_window_ms == DAY_MS
+    await stream.update(id_window_ms=MINUTE_MS)
+    async with stream.writer() as writer:
+        first = await writer.write(b"1", id="a")
+        await anyio.sleep(59.9)
+        assert place(await writer.write(b"2", id="a")) == place(first)
+        await anyio.sleep(0.1)
+        second = await writer.write(b"3", id="a")
+        assert place(second) != place(first)
+        await stream.update(id_window_ms=10 * MINUTE_MS)  # of later events
+        await anyio.sleep(59)
+        assert place(await writer.write(b"4", id="a")) == place(second)
+        await writer.write_many(NewEvent(b"", id=str(number)) for number in range(2_500))
+    assert await count_ids(t) == 2_501
+    await anyio.sleep(15 * 60)
+    assert await count_ids(t) == 0
+
+
+@checked
+async def test_the_first_event_keeps_its_place_after_it_was_truncated(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    async with stream.writer() as writer:
+        first = await writer.write(b"1", id="a")
+        await stream.truncate(await stream.tail())
+        assert place(await writer.write(b"2", id="a")) == place(first)
+    assert await payloads(t) == []
+
+
+@checked
+async def test_a_sealed_stream_refuses_repeated_events_and_a_new_one_of_the_name_knows_no_ids(
+    t: RunningApp,
+) -> None:
+    stream = await t.ep.stream("s/t")
+    async with stream.writer() as writer:
+        await writer.write(b"1", id="a")
+        await stream.seal()
+        with pytest.raises(StreamSealed):
+            await writer.write(b"2", id="a")
+    await stream.delete()
+    stream = await t.ep.create_stream("s/t")
+    async with stream.writer() as writer:
+        await writer.write(b"3", id="a")
+    assert await payloads(t) == [b"3"]
+    await t.settled()
+    assert await count_ids(t) == 1
+
+
+@checked
+async def test_a_delayed_event_has_its_id_while_it_waits_and_after_it_was_appended(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    async with stream.writer() as writer:
         await stream.update(id_window_ms=MINUTE_MS)
-        async with stream.writer() as writer:
-            first = await writer.write(b"1", id="a")
-            await anyio.sleep(59.9)
-            assert place(await writer.write(b"2", id="a")) == place(first)
-            await anyio.sleep(0.1)
-            second = await writer.write(b"3", id="a")
-            assert place(second) != place(first)
-            await stream.update(id_window_ms=10 * MINUTE_MS)  # of later events
-            await anyio.sleep(59)
-            assert place(await writer.write(b"4", id="a")) == place(second)
-            await writer.write_many(NewEvent(b"", id=str(number)) for number in range(2_500))
-        assert await count_ids(t) == 2_501
-        await anyio.sleep(15 * 60)
-        assert await count_ids(t) == 0
-
-    live(test)
-
-
-def test_the_first_event_keeps_its_place_after_it_was_truncated() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        async with stream.writer() as writer:
-            first = await writer.write(b"1", id="a")
-            await stream.truncate(await stream.tail())
-            assert place(await writer.write(b"2", id="a")) == place(first)
-        assert await payloads(t) == []
-
-    live(test)
-
-
-def test_a_sealed_stream_refuses_repeated_events_and_a_new_one_of_the_name_knows_no_ids() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        async with stream.writer() as writer:
-            await writer.write(b"1", id="a")
-            await stream.seal()
-            with pytest.raises(StreamSealed):
-                await writer.write(b"2", id="a")
-        await stream.delete()
-        stream = await t.ep.create_stream("s/t")
-        async with stream.writer() as writer:
+        first = await writer.write(b"1", id="a", delay_ms=3 * MINUTE_MS)
+        assert isinstance(first, DelayedEvent)
+        again = await writer.write(b"2", id="a", delay_ms=5)
+        assert again == attrs.evolve(first, payload=b"2")
+        with pytest.raises(InvalidArgument, match="a delayed event of s/t has it"):
             await writer.write(b"3", id="a")
-        assert await payloads(t) == [b"3"]
-        await t.settled()
-        assert await count_ids(t) == 1
-
-    live(test)
-
-
-def test_a_delayed_event_has_its_id_while_it_waits_and_after_it_was_appended() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        async with stream.writer() as writer:
-            await stream.update(id_window_ms=MINUTE_MS)
-            first = await writer.write(b"1", id="a", delay_ms=3 * MINUTE_MS)
-            assert isinstance(first, DelayedEvent)
-            again = await writer.write(b"2", id="a", delay_ms=5)
-            assert again == attrs.evolve(first, payload=b"2")
-            with pytest.raises(InvalidArgument, match="a delayed event of s/t has it"):
-                await writer.write(b"3", id="a")
-            await writer.post(b"4", id="a")
-            assert await t.ep.delayed.get("a") == first
-            await anyio.sleep(3 * MINUTE_MS / 1000 + 0.05)
-            (there,) = await t.events("s/t")
-            assert (there.payload, there.id) == (b"1", "a")
-            with pytest.raises(NotFound):
-                await t.ep.delayed.get("a")
-            assert place(await writer.write(b"5", id="a")) == place(there)
-            assert place(await writer.write(b"5", id="a", delay_ms=5)) == place(there)
-            await anyio.sleep(MINUTE_MS / 1000)
-            await writer.write(b"6", id="a")
-        assert await payloads(t) == [b"1", b"6"]
-
-    live(test)
+        await writer.post(b"4", id="a")
+        assert await t.ep.delayed.get("a") == first
+        await anyio.sleep(3 * MINUTE_MS / 1000 + 0.05)
+        (there,) = await t.events("s/t")
+        assert (there.payload, there.id) == (b"1", "a")
+        with pytest.raises(NotFound):
+            await t.ep.delayed.get("a")
+        assert place(await writer.write(b"5", id="a")) == place(there)
+        assert place(await writer.write(b"5", id="a", delay_ms=5)) == place(there)
+        await anyio.sleep(MINUTE_MS / 1000)
+        await writer.write(b"6", id="a")
+    assert await payloads(t) == [b"1", b"6"]
 
 
-def test_a_cancelled_delayed_event_frees_its_id_and_one_that_is_moved_keeps_it() -> None:
-    async def test(t: RunningApp) -> None:
-        other = await t.ep.create_stream("s/u")
-        async with (await t.ep.stream("s/t")).writer() as writer, other.writer() as another:
-            await writer.write(b"1", id="a", delay_ms=MINUTE_MS)
-            assert (await t.ep.delayed.cancel("a")).payload == b"1"
-            now = await writer.write(b"2", id="a")
-            moved = await writer.write(b"3", id="b", delay_ms=MINUTE_MS)
-            assert isinstance(moved, DelayedEvent)
-            await another.write(b"4", id="b", delay_ms=MINUTE_MS)
-            with pytest.raises(InvalidArgument, match="several streams"):
-                await t.ep.delayed.cancel("b")
-            await t.ep.delayed.move(moved.id, delay_ms=2 * MINUTE_MS)
-            await anyio.sleep(MINUTE_MS / 1000 + 0.05)
-            assert (await t.ep.delayed.move("b", delay_ms=0)).id == moved.id
-        await t.settled()
-        assert await payloads(t) == [b"2", b"3"]
-        assert [each.payload for each in await t.events("s/u")] == [b"4"]
-        assert now.number == 0
-
-    live(test)
+@checked
+async def test_a_cancelled_delayed_event_frees_its_id_and_one_that_is_moved_keeps_it(t: RunningApp) -> None:
+    other = await t.ep.create_stream("s/u")
+    async with (await t.ep.stream("s/t")).writer() as writer, other.writer() as another:
+        await writer.write(b"1", id="a", delay_ms=MINUTE_MS)
+        assert (await t.ep.delayed.cancel("a")).payload == b"1"
+        now = await writer.write(b"2", id="a")
+        moved = await writer.write(b"3", id="b", delay_ms=MINUTE_MS)
+        assert isinstance(moved, DelayedEvent)
+        await another.write(b"4", id="b", delay_ms=MINUTE_MS)
+        with pytest.raises(InvalidArgument, match="several streams"):
+            await t.ep.delayed.cancel("b")
+        await t.ep.delayed.move(moved.id, delay_ms=2 * MINUTE_MS)
+        await anyio.sleep(MINUTE_MS / 1000 + 0.05)
+        assert (await t.ep.delayed.move("b", delay_ms=0)).id == moved.id
+    await t.settled()
+    assert await payloads(t) == [b"2", b"3"]
+    assert [each.payload for each in await t.events("s/u")] == [b"4"]
+    assert now.number == 0
 
 
-def test_a_transaction_refuses_events_with_ids() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        async with stream.transaction() as txn:
-            with pytest.raises(InvalidArgument, match="events of a transaction have no id"):
-                await txn.write_many([NewEvent(b"", id="a")])
-        async with t.ep.transaction() as joint:
-            with pytest.raises(InvalidArgument, match="events of a transaction have no id"):
-                await joint.write_many(stream, [NewEvent(b"", id="a")])
-
-    live(test)
+@checked
+async def test_a_transaction_refuses_events_with_ids(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    async with stream.transaction() as txn:
+        with pytest.raises(InvalidArgument, match="events of a transaction have no id"):
+            await txn.write_many([NewEvent(b"", id="a")])
+    async with t.ep.transaction() as joint:
+        with pytest.raises(InvalidArgument, match="events of a transaction have no id"):
+            await joint.write_many(stream, [NewEvent(b"", id="a")])
 
 
 def test_what_handlers_emit_with_an_id_is_appended_once_and_a_copy_of_headers_has_no_id() -> None:
@@ -311,27 +284,25 @@ def test_what_handlers_emit_with_an_id_is_appended_once_and_a_copy_of_headers_ha
         await t.ep.create_stream("s/copies")
         await test(t)
 
-    live(run, apps=(app,))
+    run_live(run, app, checked=True)
 
 
 @pytest.mark.parametrize(
     "header", ["ep-id", "ep-ttl-ms", "ep-priority", "ep-job", "ep-job-group", "ep-compacted"]
 )
-def test_the_names_of_reserved_headers_are_refused(header: str) -> None:
-    async def test(t: RunningApp) -> None:
-        headers = {header: "removed"}
-        async with (await t.ep.stream("s/t")).writer() as writer:
-            for write in (
-                partial(writer.write, b"", headers=headers),
-                partial(writer.write, b"", headers=headers, priority=1),
-                partial(writer.write_many, [NewEvent(b"", headers=headers)]),
-                partial(t.ep.jobs("s/work", "s/t").submit, b"", headers=headers),
-            ):
-                with pytest.raises(InvalidArgument, match="the name is reserved; pass"):
-                    await write()
-        assert await payloads(t) == []
-
-    live(test)
+@checked
+async def test_the_names_of_reserved_headers_are_refused(t: RunningApp, header: str) -> None:
+    headers = {header: "removed"}
+    async with (await t.ep.stream("s/t")).writer() as writer:
+        for write in (
+            partial(writer.write, b"", headers=headers),
+            partial(writer.write, b"", headers=headers, priority=1),
+            partial(writer.write_many, [NewEvent(b"", headers=headers)]),
+            partial(t.ep.jobs("s/work", "s/t").submit, b"", headers=headers),
+        ):
+            with pytest.raises(InvalidArgument, match="the name is reserved; pass"):
+                await write()
+    assert await payloads(t) == []
 
 
 @attrs.define
@@ -396,7 +367,7 @@ def test_random_writes_are_those_of_a_naive_twin(seed: int) -> None:
                 each for each in twin.appended if each[0] == key
             ]
 
-    live(test)
+    run_live(test, checked=True)
 
 
 def test_writers_of_several_instances_append_an_id_once() -> None:

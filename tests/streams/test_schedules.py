@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from itertools import islice, pairwise
 from pathlib import Path
@@ -19,23 +18,11 @@ from eventproc.errors import AlreadyExists, InvalidArgument, NotFound, ScopeNotE
 from eventproc.store.model.limits import HEADERS_COUNT_MAX
 from eventproc.store.model.schedules import last_tick_ms, next_tick_ms, ticks_now
 from eventproc.testing import RunningApp, SimulatedWorld, VirtualRuntime
+from tests.support.virtual_time import live, run_live
 
 MINUTE_MS = 60_000
 PARIS = ZoneInfo("Europe/Paris")
 BACKENDS = ["asyncio", "trio"]
-
-Test = Callable[[RunningApp], Awaitable[None]]
-
-
-def live(test: Test, *apps: App, backend: str = "asyncio") -> None:
-    """Run a test in virtual time on a new system with the stream s/t."""
-    runtime = VirtualRuntime(backend="trio" if backend == "trio" else "asyncio")
-
-    async def run() -> None:
-        async with runtime.running(*apps, streams=["s/t"]) as t:
-            await test(t)
-
-    runtime.run(run)
 
 
 def local(*parts: int) -> int:
@@ -68,7 +55,7 @@ def test_each_tick_appends_one_event_whose_event_time_it_is(backend: str) -> Non
         assert await t.ep.delayed.list() == []
         assert (await t.ep.requests.preview(SealStream("s/t", PRESENT))).delayed == 0  # a tick is no event
 
-    live(test, backend=backend)
+    run_live(test, backend=backend)
 
 
 def test_daylight_saving_neither_leaves_out_nor_repeats_a_tick() -> None:
@@ -102,18 +89,16 @@ def test_last_tick_is_the_last_one_that_a_walk_forward_finds(cron: str, zone: st
             assert next_tick_ms(cron, zone, until) == after
 
 
-def test_schedule_begun_in_a_repeated_hour_ticks_at_times_that_are_to_come() -> None:
-    async def test(t: RunningApp) -> None:
-        now_ms = local(2026, 10, 25, 2, 30) + 60 * MINUTE_MS  # the clock shows 02:30 for the second time
-        t.clock.step_wall(now_ms - t.clock.wall_ms())
-        made = await t.ep.schedules.create("s/c", cron="45 2 * * *", tz="Europe/Paris", stream="s/t")
-        assert made.due_ms == local(2026, 10, 26, 2, 45)
-        assert await t.ep.schedules.next("s/c", count=1) == [made.due_ms]
-        await anyio.sleep(1)
-        assert await t.events("s/t") == []
-        assert last_tick_ms("45 2 * * *", "Europe/Paris", now_ms) == local(2026, 10, 25, 2, 45)
-
-    live(test)
+@live
+async def test_schedule_begun_in_a_repeated_hour_ticks_at_times_that_are_to_come(t: RunningApp) -> None:
+    now_ms = local(2026, 10, 25, 2, 30) + 60 * MINUTE_MS  # the clock shows 02:30 for the second time
+    t.clock.step_wall(now_ms - t.clock.wall_ms())
+    made = await t.ep.schedules.create("s/c", cron="45 2 * * *", tz="Europe/Paris", stream="s/t")
+    assert made.due_ms == local(2026, 10, 26, 2, 45)
+    assert await t.ep.schedules.next("s/c", count=1) == [made.due_ms]
+    await anyio.sleep(1)
+    assert await t.events("s/t") == []
+    assert last_tick_ms("45 2 * * *", "Europe/Paris", now_ms) == local(2026, 10, 25, 2, 45)
 
 
 @pytest.mark.parametrize(
@@ -159,17 +144,15 @@ def test_a_tick_in_time_happens_though_the_one_before_it_was_missed(late_ms: int
     VirtualRuntime().run(test)
 
 
-def test_a_damaged_schedule_delays_no_event_of_its_stream() -> None:
-    async def test(t: RunningApp) -> None:
-        made = await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t")
-        async with (await t.ep.stream("s/t")).writer() as writer:
-            await writer.write(b"x", at=made.due_ms)
-        lose = "UPDATE record SET body = x'00' WHERE kind = 'schedule'"
-        await t.ep.db.write(lambda tx: tx.execute(lose).close())
-        await anyio.sleep(60)
-        assert [each.payload for each in await t.events("s/t")] == [b"x"]
-
-    live(test)
+@live
+async def test_a_damaged_schedule_delays_no_event_of_its_stream(t: RunningApp) -> None:
+    made = await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t")
+    async with (await t.ep.stream("s/t")).writer() as writer:
+        await writer.write(b"x", at=made.due_ms)
+    lose = "UPDATE record SET body = x'00' WHERE kind = 'schedule'"
+    await t.ep.db.write(lambda tx: tx.execute(lose).close())
+    await anyio.sleep(60)
+    assert [each.payload for each in await t.events("s/t")] == [b"x"]
 
 
 @pytest.mark.parametrize(("missed", "count"), [("latest", 1), ("all", 180)])
@@ -250,77 +233,69 @@ def test_the_missed_ticks_of_several_schedules_share_a_transaction() -> None:
     assert commits_for_missed_ticks(b"x", schedules=50) == commits_for_missed_ticks(b"x") + 5
 
 
-def test_a_schedule_is_created_once_replaced_paused_resumed_and_deleted() -> None:
-    async def test(t: RunningApp) -> None:
-        schedules = t.ep.schedules
-        made = await schedules.create("s/c", cron="* * * * *", stream="s/t")
-        assert await schedules.create("s/c", cron="* * * * *", stream="s/t") == made
-        with pytest.raises(AlreadyExists, match="differs in cron, tz"):
-            await schedules.create("s/c", cron="0 * * * *", tz="Europe/Paris", stream="s/t")
-        hourly = await schedules.create("s/c", cron="0 * * * *", stream="s/t", replace=True)
-        assert (hourly.created_ms, (hourly.due_ms or 0) % (60 * MINUTE_MS)) == (made.created_ms, 0)
-        paused = await schedules.pause("s/c")
-        assert (paused.paused, paused.due_ms, paused.failure) == (True, None, None)
-        assert await schedules.create("s/c", cron="0 * * * *", stream="s/t") == paused
-        await anyio.sleep(2 * 3600)
-        assert await t.events("s/t") == []
-        resumed = await schedules.resume("s/c")
-        assert (resumed.paused, (resumed.due_ms or 0) > t.clock.wall_ms()) == (False, True)
-        assert [each.name for each in await schedules.list("s")] == ["s/c"]
-        await schedules.delete("s/c")
-        assert await schedules.list() == []
-        for call in (schedules.get, schedules.pause, schedules.resume, schedules.delete, schedules.next):
-            with pytest.raises(NotFound):
-                await call("s/c")
-
-    live(test)
+@live
+async def test_a_schedule_is_created_once_replaced_paused_resumed_and_deleted(t: RunningApp) -> None:
+    schedules = t.ep.schedules
+    made = await schedules.create("s/c", cron="* * * * *", stream="s/t")
+    assert await schedules.create("s/c", cron="* * * * *", stream="s/t") == made
+    with pytest.raises(AlreadyExists, match="differs in cron, tz"):
+        await schedules.create("s/c", cron="0 * * * *", tz="Europe/Paris", stream="s/t")
+    hourly = await schedules.create("s/c", cron="0 * * * *", stream="s/t", replace=True)
+    assert (hourly.created_ms, (hourly.due_ms or 0) % (60 * MINUTE_MS)) == (made.created_ms, 0)
+    paused = await schedules.pause("s/c")
+    assert (paused.paused, paused.due_ms, paused.failure) == (True, None, None)
+    assert await schedules.create("s/c", cron="0 * * * *", stream="s/t") == paused
+    await anyio.sleep(2 * 3600)
+    assert await t.events("s/t") == []
+    resumed = await schedules.resume("s/c")
+    assert (resumed.paused, (resumed.due_ms or 0) > t.clock.wall_ms()) == (False, True)
+    assert [each.name for each in await schedules.list("s")] == ["s/c"]
+    await schedules.delete("s/c")
+    assert await schedules.list() == []
+    for call in (schedules.get, schedules.pause, schedules.resume, schedules.delete, schedules.next):
+        with pytest.raises(NotFound):
+            await call("s/c")
 
 
-def test_the_events_of_a_schedule_have_room_for_its_name_among_their_headers() -> None:
-    async def test(t: RunningApp) -> None:
-        headers = {str(number): "" for number in range(HEADERS_COUNT_MAX)}
-        with pytest.raises(InvalidArgument, match="headers"):
-            await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", headers=headers)
-        del headers["0"]
+@live
+async def test_the_events_of_a_schedule_have_room_for_its_name_among_their_headers(t: RunningApp) -> None:
+    headers = {str(number): "" for number in range(HEADERS_COUNT_MAX)}
+    with pytest.raises(InvalidArgument, match="headers"):
         await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", headers=headers)
-        await anyio.sleep(MINUTE_MS / 1000)
-        assert [each.headers for each in await t.events("s/t")] == [{**headers, "ep-schedule": "s/c"}]
-
-    live(test)
-
-
-def test_a_schedule_whose_stream_ends_says_so_and_goes_on_with_a_new_one() -> None:
-    async def test(t: RunningApp) -> None:
-        stream = await t.ep.stream("s/t")
-        await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t")
-        await stream.seal()
-        await anyio.sleep(2 * MINUTE_MS / 1000)
-        found = await t.ep.schedules.get("s/c")
-        assert (found.due_ms, str(found.failure).partition(":")[0]) == (None, "s/t is sealed")
-        with pytest.raises(StreamSealed):
-            await t.ep.schedules.resume("s/c")
-        await stream.delete()
-        await t.ep.create_stream("s/t")
-        resumed = await t.ep.schedules.resume("s/c")
-        assert (resumed.failure, resumed.due_ms is not None) == (None, True)
-        await anyio.sleep(MINUTE_MS / 1000)
-        assert len(await t.events("s/t")) == 1
-
-    live(test)
+    del headers["0"]
+    await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", headers=headers)
+    await anyio.sleep(MINUTE_MS / 1000)
+    assert [each.headers for each in await t.events("s/t")] == [{**headers, "ep-schedule": "s/c"}]
 
 
-def test_a_scope_is_deleted_with_its_schedules_only_if_that_is_asked_for() -> None:
-    async def test(t: RunningApp) -> None:
-        await t.ep.create_scope("other")
-        await t.ep.schedules.create("other/c", cron="* * * * *", stream="s/t")
-        with pytest.raises(ScopeNotEmpty, match="0 streams, 0 groups and 1 schedule;"):
-            await t.ep.delete_scope("other")
-        await t.ep.delete_scope("other", recursive=True)
-        assert await t.ep.schedules.list() == []
-        await anyio.sleep(2 * MINUTE_MS / 1000)
-        assert await t.events("s/t") == []
+@live
+async def test_a_schedule_whose_stream_ends_says_so_and_goes_on_with_a_new_one(t: RunningApp) -> None:
+    stream = await t.ep.stream("s/t")
+    await t.ep.schedules.create("s/c", cron="* * * * *", stream="s/t")
+    await stream.seal()
+    await anyio.sleep(2 * MINUTE_MS / 1000)
+    found = await t.ep.schedules.get("s/c")
+    assert (found.due_ms, str(found.failure).partition(":")[0]) == (None, "s/t is sealed")
+    with pytest.raises(StreamSealed):
+        await t.ep.schedules.resume("s/c")
+    await stream.delete()
+    await t.ep.create_stream("s/t")
+    resumed = await t.ep.schedules.resume("s/c")
+    assert (resumed.failure, resumed.due_ms is not None) == (None, True)
+    await anyio.sleep(MINUTE_MS / 1000)
+    assert len(await t.events("s/t")) == 1
 
-    live(test)
+
+@live
+async def test_a_scope_is_deleted_with_its_schedules_only_if_that_is_asked_for(t: RunningApp) -> None:
+    await t.ep.create_scope("other")
+    await t.ep.schedules.create("other/c", cron="* * * * *", stream="s/t")
+    with pytest.raises(ScopeNotEmpty, match="0 streams, 0 groups and 1 schedule;"):
+        await t.ep.delete_scope("other")
+    await t.ep.delete_scope("other", recursive=True)
+    assert await t.ep.schedules.list() == []
+    await anyio.sleep(2 * MINUTE_MS / 1000)
+    assert await t.events("s/t") == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -342,7 +317,7 @@ def test_a_periodic_handler_runs_once_for_each_tick(backend: str) -> None:
         assert len(ticks) == len(set(ticks)) == 3
         assert all(each % (10 * MINUTE_MS) == 0 for each in ticks)
 
-    live(test, app, backend=backend)
+    run_live(test, app, backend=backend)
 
 
 @pytest.mark.anyio

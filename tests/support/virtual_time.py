@@ -6,14 +6,16 @@ A module or a folder whose tests all run in virtual time imports the fixture by 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable
 
 import pytest
 import trio.testing
 
 from eventproc.base.clock import SystemClock
+from eventproc.processors import App
 from eventproc.runtime import Eventproc
-from eventproc.testing import VirtualClock, run_seeded
+from eventproc.testing import RunningApp, VirtualClock, VirtualRuntime, check, run_seeded
 
 
 def virtual_time() -> tuple[str, dict[str, object]]:
@@ -33,6 +35,34 @@ def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]
     def run(**arguments: object) -> None:
         run_seeded(functools.partial(test, **arguments), seed=1)
 
+    return run
+
+
+def run_live(
+    test: Callable[[RunningApp], Awaitable[None]], *apps: App, backend: str = "asyncio", checked: bool = False
+) -> None:
+    """Run a test in virtual time on a new system with the stream s/t. checked: `check` it when all is done."""
+    runtime = VirtualRuntime(backend="trio" if backend == "trio" else "asyncio")
+
+    async def run() -> None:
+        async with runtime.running(*apps, streams=["s/t"]) as t:
+            await test(t)
+            if checked:
+                await t.settled()
+                await check(t.ep.db)
+
+    runtime.run(run)
+
+
+def live(test: Callable[..., Awaitable[None]], *, checked: bool = False) -> Callable[..., None]:
+    """Let an async test run as `run_live` does; `t` is the system."""
+
+    @functools.wraps(test)
+    def run(**arguments: object) -> None:
+        run_live(functools.partial(test, **arguments), checked=checked)
+
+    fixtures = [each for each in inspect.signature(test).parameters.values() if each.name != "t"]
+    run.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
     return run
 
 
