@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -23,19 +23,41 @@ from eventproc.store.model.ingestion import (
 )
 from eventproc.store.model.list_pages import NO_LIMIT
 
-_GROUP: Final = (
-    "base, supervisor, gid, version, fingerprint, state, created_ms, starts, ends, min_ms, max_ms,"
-    " deadline_ms"
-)
-_TASK: Final = (
-    "id, supervisor, base, replica, state, worker, n, read, planned, created_ms, not_before_ms, started_ms,"
-    " seen_ms, finished_ms, error, stats"
-)
+_GROUP: Final = ", ".join(attrs.fields_dict(IngestGroup))
+_TASK: Final = ", ".join(attrs.fields_dict(IngestTask))
+_SEQUENCE: Final = ", ".join(attrs.fields_dict(IngestSequence))
 _WRITE_OFFSET: Final = upsert("ingest_offset", "supervisor, stream_id, segment", '"offset", number, closed')
 _WRITE_STREAM: Final = upsert("ingest_stream", "supervisor, name", "stream_id")
 _WRITE_GROUP: Final = upsert("ingest_group", "base", _GROUP.removeprefix("base, "))
 _WRITE_TASK: Final = upsert("ingest_task", "id", _TASK.removeprefix("id, "))
-_WRITE_SEQUENCE: Final = upsert("ingest_sequence", "base, n", "starts, ends, state")
+_WRITE_SEQUENCE: Final = upsert("ingest_sequence", "base, n", _SEQUENCE.removeprefix("base, n, "))
+
+_POSITIONS: Final = ("starts", "ends", "read", "planned")
+"""Columns that hold positions as JSON."""
+
+_STATES: Final = {IngestGroup: IngestGroupState, IngestTask: TaskState, IngestSequence: SequenceState}
+
+V = TypeVar("V", IngestGroup, IngestTask, IngestSequence)
+
+
+def _value(kind: type[V], row: tuple[Any, ...]) -> V:
+    """Return the value of a row, whose columns are the fields of its class, in their order."""
+    fields = dict(zip(attrs.fields_dict(kind), row, strict=True))
+    fields |= {name: decode_positions(fields[name]) for name in _POSITIONS if fields.get(name) is not None}
+    fields["state"] = _STATES[kind](fields["state"])
+    if "stats" in fields:
+        fields["stats"] = TaskStats.decode(fields["stats"])
+    return kind(**fields)
+
+
+def _row(value: IngestGroup | IngestTask | IngestSequence) -> tuple[Any, ...]:
+    """Return the row of a value."""
+    fields = attrs.asdict(value, recurse=False)
+    fields |= {name: encode_positions(fields[name]) for name in _POSITIONS if fields.get(name) is not None}
+    fields["state"] = value.state.value
+    if isinstance(value, IngestTask):
+        fields["stats"] = value.stats.encode()
+    return tuple(fields.values())
 
 
 @attrs.frozen
@@ -113,45 +135,18 @@ def read_groups(tx: Tx, supervisor: str) -> list[IngestGroup]:
     rows = tx.execute(
         f"SELECT {_GROUP} FROM ingest_group WHERE supervisor = ? ORDER BY created_ms, base", (supervisor,)
     ).fetchall()
-    return [_group(row) for row in rows]
+    return [_value(IngestGroup, row) for row in rows]
 
 
 def find_group(tx: Tx, base: str) -> IngestGroup | None:
     """Return the group of that base name, or None if it has ended."""
     row = tx.execute(f"SELECT {_GROUP} FROM ingest_group WHERE base = ?", (base,)).fetchone()
-    return None if row is None else _group(row)
-
-
-def _group(row: tuple[Any, ...]) -> IngestGroup:
-    base, supervisor, gid, version, fingerprint, state, created_ms, starts, ends, *times = row
-    min_ms, max_ms, deadline_ms = times
-    return IngestGroup(
-        base=base,
-        supervisor=supervisor,
-        gid=gid,
-        version=version,
-        fingerprint=fingerprint,
-        state=IngestGroupState(state),
-        created_ms=created_ms,
-        starts=decode_positions(starts),
-        ends=None if ends is None else decode_positions(ends),
-        min_ms=min_ms,
-        max_ms=max_ms,
-        deadline_ms=deadline_ms,
-    )
+    return None if row is None else _value(IngestGroup, row)
 
 
 def write_group(tx: Tx, group: IngestGroup) -> None:
     """Create or replace the row of a group."""
-    ends = None if group.ends is None else encode_positions(group.ends)
-    tx.execute(
-        _WRITE_GROUP,
-        (
-            *(group.base, group.supervisor, group.gid, group.version, group.fingerprint, group.state.value),
-            *(group.created_ms, encode_positions(group.starts), ends),
-            *(group.min_ms, group.max_ms, group.deadline_ms),
-        ),
-    )
+    tx.execute(_WRITE_GROUP, _row(group))
 
 
 def delete_group(tx: Tx, base: str) -> None:
@@ -166,7 +161,7 @@ def read_tasks(tx: Tx, supervisor: str, *, uncounted_only: bool = False) -> list
     rows = tx.execute(
         f"SELECT {_TASK} FROM ingest_task WHERE supervisor = ?{only} ORDER BY created_ms, id", (supervisor,)
     ).fetchall()
-    return [_task(row) for row in rows]
+    return [_value(IngestTask, row) for row in rows]
 
 
 def tasks_of_group(tx: Tx, group: IngestGroup) -> list[IngestTask]:
@@ -175,7 +170,7 @@ def tasks_of_group(tx: Tx, group: IngestGroup) -> list[IngestTask]:
         f"SELECT {_TASK} FROM ingest_task WHERE supervisor = ? AND base = ? AND finished_ms IS NULL ORDER BY id",
         (group.supervisor, group.base),
     ).fetchall()
-    return [_task(row) for row in rows]
+    return [_value(IngestTask, row) for row in rows]
 
 
 def tasks_of_worker(tx: Tx, worker: str) -> list[IngestTask]:
@@ -185,7 +180,7 @@ def tasks_of_worker(tx: Tx, worker: str) -> list[IngestTask]:
         " ORDER BY created_ms, id",
         (worker,),
     ).fetchall()
-    return [_task(row) for row in rows]
+    return [_value(IngestTask, row) for row in rows]
 
 
 def running_bases(tx: Tx) -> set[str]:
@@ -214,51 +209,18 @@ def waiting_tasks(tx: Tx) -> list[IngestTask]:
         " ORDER BY created_ms, id",
         (tx.now_ms,),
     ).fetchall()
-    return [_task(row) for row in rows]
+    return [_value(IngestTask, row) for row in rows]
 
 
 def find_task(tx: Tx, task_id: str) -> IngestTask | None:
     """Return a task, or None."""
     row = tx.execute(f"SELECT {_TASK} FROM ingest_task WHERE id = ?", (task_id,)).fetchone()
-    return None if row is None else _task(row)
-
-
-def _task(row: tuple[Any, ...]) -> IngestTask:
-    task_id, supervisor, base, replica, state, worker, n, read, planned, created_ms, not_before_ms, *rest = (
-        row
-    )
-    started_ms, seen_ms, finished_ms, error, stats = rest
-    return IngestTask(
-        id=task_id,
-        supervisor=supervisor,
-        base=base,
-        replica=replica,
-        state=TaskState(state),
-        worker=worker,
-        n=n,
-        read=decode_positions(read),
-        planned=decode_positions(planned),
-        created_ms=created_ms,
-        not_before_ms=not_before_ms,
-        started_ms=started_ms,
-        seen_ms=seen_ms,
-        finished_ms=finished_ms,
-        error=error,
-        stats=TaskStats.decode(stats),
-    )
+    return None if row is None else _value(IngestTask, row)
 
 
 def write_task(tx: Tx, task: IngestTask) -> None:
     """Create or replace the row of a task whose end was not counted."""
-    tx.execute(
-        _WRITE_TASK,
-        (
-            *(task.id, task.supervisor, task.base, task.replica, task.state.value, task.worker, task.n),
-            *(encode_positions(task.read), encode_positions(task.planned), task.created_ms),
-            *(task.not_before_ms, task.started_ms, task.seen_ms, task.finished_ms, task.error),
-            task.stats.encode(),
-        ),
-    )
+    tx.execute(_WRITE_TASK, _row(task))
 
 
 def count_task(tx: Tx, task_id: str) -> None:
@@ -281,17 +243,17 @@ def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
 def read_sequences(tx: Tx, base: str) -> list[IngestSequence]:
     """Return the sequences of a group in their order. One query."""
     rows = tx.execute(
-        "SELECT n, starts, ends, state FROM ingest_sequence WHERE base = ? ORDER BY n", (base,)
+        f"SELECT {_SEQUENCE} FROM ingest_sequence WHERE base = ? ORDER BY n", (base,)
     ).fetchall()
-    return [_sequence(base, *row) for row in rows]
+    return [_value(IngestSequence, row) for row in rows]
 
 
 def find_sequence(tx: Tx, base: str, n: int) -> IngestSequence | None:
     """Return one sequence of a group, or None."""
     row = tx.execute(
-        "SELECT n, starts, ends, state FROM ingest_sequence WHERE base = ? AND n = ?", (base, n)
+        f"SELECT {_SEQUENCE} FROM ingest_sequence WHERE base = ? AND n = ?", (base, n)
     ).fetchone()
-    return None if row is None else _sequence(base, *row)
+    return None if row is None else _value(IngestSequence, row)
 
 
 def get_sequence(tx: Tx, base: str, n: int) -> IngestSequence:
@@ -302,23 +264,9 @@ def get_sequence(tx: Tx, base: str, n: int) -> IngestSequence:
     return found
 
 
-def _sequence(base: str, n: int, starts: str, ends: str | None, state: str) -> IngestSequence:
-    return IngestSequence(
-        base=base,
-        n=n,
-        starts=decode_positions(starts),
-        ends=None if ends is None else decode_positions(ends),
-        state=SequenceState(state),
-    )
-
-
 def write_sequence(tx: Tx, sequence: IngestSequence) -> None:
     """Create or replace the row of a sequence."""
-    ends = None if sequence.ends is None else encode_positions(sequence.ends)
-    tx.execute(
-        _WRITE_SEQUENCE,
-        (sequence.base, sequence.n, encode_positions(sequence.starts), ends, sequence.state.value),
-    )
+    tx.execute(_WRITE_SEQUENCE, _row(sequence))
 
 
 def open_sequence(tx: Tx, base: str) -> IngestSequence | None:
