@@ -26,7 +26,7 @@ from eventproc.store.segments.reaper import STEP_BLOBS_MAX
 from eventproc.store.transactions.staging import StagedTotals, flush_staging, staged_totals
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class TxnRecord:
     """A transaction of one stream.
 
@@ -399,30 +399,10 @@ def txn_from_row(row: tuple[Any, ...]) -> TxnRecord:
 
 
 def _decoded(row: tuple[Any, ...]) -> TxnRecord:
+    """Return the transaction: the columns are the fields, in their order."""
     appended = () if row[17] is None else appended_from_json(json.loads(row[17]))
-    return TxnRecord(
-        id=row[0],
-        stream=row[1],
-        stream_id=row[2],
-        state=TxnState(row[3]),
-        version=row[4],
-        epoch=row[5],
-        created_ms=row[6],
-        instance=row[7],
-        lease_ms=row[8],
-        boot_id=row[9],
-        lease_until_ms=row[10],
-        execution_until_ms=row[11],
-        order=row[12],
-        events=row[13],
-        size_bytes=row[14],
-        rows=row[15],
-        prepared=row[16],
-        appended=appended,
-        reason=row[18],
-        finished_ms=row[19],
-        joint=row[20],
-    )
+    fields: list[Any] = [*row[:3], TxnState(row[3]), *row[4:17], appended, *row[18:]]
+    return TxnRecord(*fields)
 
 
 def appended_from_json(plain: Iterable[list[int]]) -> tuple[AppendResult, ...]:
@@ -440,16 +420,8 @@ def _row_of(txn: TxnRecord) -> tuple[Any, ...]:
     return (
         *(txn.id, txn.stream, txn.stream_id, txn.state.value, txn.version, txn.epoch, txn.created_ms),
         *(txn.instance, txn.lease_ms, txn.boot_id, txn.lease_until_ms, txn.execution_until_ms, txn.order),
-        *(
-            txn.events,
-            txn.size_bytes,
-            txn.rows,
-            txn.prepared,
-            _appended_text(txn),
-            txn.reason,
-            txn.finished_ms,
-            txn.joint,
-        ),
+        *(txn.events, txn.size_bytes, txn.rows, txn.prepared, _appended_text(txn), txn.reason),
+        *(txn.finished_ms, txn.joint),
     )
 
 
