@@ -27,7 +27,7 @@ from eventproc.store.database.files import (
     remove_created_on_error,
     translate_file_errors,
 )
-from eventproc.store.database.locks import close_private, open_private
+from eventproc.store.database.locks import close_private, is_locked, open_private
 from eventproc.store.database.standalone import Advance, change_file, read_file
 from eventproc.store.faults import NO_FAULTS, RESTORE_COPIED, RESTORE_MOVED, Faults
 from eventproc.store.file_store import LocalFiles, sync_file
@@ -132,16 +132,9 @@ def _check_target(to: Path) -> bool:
 
 
 def _remove_interrupted(to: Path) -> None:
-    lock = to / RESTORE_PART / _LOCK
-    if lock.exists():
-        descriptor = open_private(lock, os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            reason = "another process is restoring a backup into it; wait for its end"
-            raise StoreUnusable(path=str(to), reason=reason) from None
-        finally:
-            close_private(descriptor)
+    if is_locked(to / RESTORE_PART / _LOCK):
+        reason = "another process is restoring a backup into it; wait for its end"
+        raise StoreUnusable(path=str(to), reason=reason)
     # In this order: without the folder of unfinished files, the others would count as somebody else's.
     for name in _FOLDERS:
         shutil.rmtree(to / name, ignore_errors=True)

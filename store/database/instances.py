@@ -30,7 +30,7 @@ from typing import Final, Protocol, Self
 import attrs
 
 from eventproc.base.clock import Clock, new_id
-from eventproc.store.database.locks import ProcessBound, TryLock, close_private, open_private
+from eventproc.store.database.locks import ProcessBound, TryLock, close_private, is_locked, open_private
 
 DIRECTORY: Final = "instances"
 LOCK: Final = ".lock"
@@ -99,13 +99,13 @@ class Instance(ProcessBound):
 
 def is_alive(directory: Path, instance_id: str) -> bool:
     """Return whether that instance is alive now; one of a stopped process is. About 7 us."""
-    return _is_locked(directory / DIRECTORY / (instance_id + LOCK))
+    return is_locked(directory / DIRECTORY / (instance_id + LOCK))
 
 
 def live_ids(directory: Path) -> list[str]:
     """Return the ids of the instances that are alive now, oldest first."""
     home = directory / DIRECTORY
-    return [name for name in sorted(_ids(home, LOCK)) if _is_locked(home / (name + LOCK))]
+    return [name for name in sorted(_ids(home, LOCK)) if is_locked(home / (name + LOCK))]
 
 
 def pid_of(directory: Path, instance_id: str) -> int | None:
@@ -122,27 +122,10 @@ def remove_dead(directory: Path) -> list[str]:
     dead: list[str] = []
     for name in sorted(set().union(*(_ids(home, suffix) for suffix in (LOCK, FIFO, BEAT, _UNFINISHED)))):
         # In the order of creation: in the other order, a rename between the two checks would hide both files.
-        if _is_abandoned(home / (name + _UNFINISHED)) and not _is_locked(home / (name + LOCK)):
+        if not is_locked(home / (name + _UNFINISHED), remove=True) and not is_locked(home / (name + LOCK)):
             _remove(home, name)
             dead.append(name)
     return dead
-
-
-def _is_abandoned(unfinished: Path) -> bool:
-    """Return whether no instance is being created at `unfinished`. A leftover is removed while it is locked."""
-    try:
-        probe = os.open(unfinished, os.O_RDONLY)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        unfinished.unlink(missing_ok=True)
-        return True
-    finally:
-        os.close(probe)
 
 
 def _ids(home: Path, suffix: str) -> set[str]:
@@ -150,22 +133,6 @@ def _ids(home: Path, suffix: str) -> set[str]:
         return {name.removesuffix(suffix) for name in os.listdir(home) if name.endswith(suffix)}
     except FileNotFoundError:
         return set()
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        probe = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        # A shared lock, so that two simultaneous checks do not take each other for the owner.
-        fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(probe)
 
 
 def _remove(home: Path, instance_id: str) -> None:

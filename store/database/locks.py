@@ -380,3 +380,23 @@ def _try_flock(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def is_locked(path: Path, *, remove: bool = False) -> bool:
+    """Return whether a process holds the lock of a file, which need not exist.
+
+    remove: remove a file that nobody has locked, and lock it meanwhile.
+    """
+    try:
+        probe = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        # A shared lock, so that two simultaneous checks do not take each other for the owner.
+        if not _try_flock(probe, fcntl.LOCK_EX if remove else fcntl.LOCK_SH):
+            return True
+        if remove:
+            path.unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(probe)
