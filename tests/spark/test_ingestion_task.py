@@ -151,7 +151,8 @@ def test_few_events_at_a_time_are_read_once_a_second(
     with worker_room(spark, path) as room:
         spec = spec_of()
         create_group(room.directory, spec, positions(stream, tail=False), None)
-        run = TaskRun(*claim(room), spec, room)
+        (order,) = claim(room)
+        run = TaskRun(order, spec, room)
         began = time.monotonic()
         run.start()
         for number in range(40):
