@@ -428,6 +428,16 @@ def test_picture_follows_while_the_stream_scales(visit: PageVisit, store: Path) 
         expect(caption).to_contain_text("4 of them in use")
 
 
+def test_picture_says_what_lies_under_a_resting_pointer_now(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep, ep.create_stream("shop/watched").writer() as writer:
+        writer.write(b"one")
+        visit.go("streams/shop/watched")
+        visit.page.locator("canvas").hover()
+        expect(visit.page.locator(".tip")).to_contain_text("1 events")
+        writer.write(b"two")
+        expect(visit.page.locator(".tip")).to_contain_text("2 events")
+
+
 def test_ten_thousand_segments_stay_smooth(visit: PageVisit) -> None:
     segments: list[dict[str, Any]] = [
         {

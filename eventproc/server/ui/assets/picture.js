@@ -27,7 +27,7 @@ export function Picture({ path, turn, refused }) {
   const frame = useRef(null);
   const [shown, setShown] = useState(null); // [from, to] in ms; null: everything, following
   const [width, setWidth] = useState(800);
-  const [hovered, setHovered] = useState(null);
+  const [pointer, setPointer] = useState(null); // where it is above the picture, in px
   const dragged = useRef(null);
   useEffect(() => { if (found) setEvery(found.segments.length > MANY ? SELDOM_MS : OFTEN_MS); }, [found]);
   useEffect(() => {
@@ -42,6 +42,9 @@ export function Picture({ path, turn, refused }) {
   const x = (ms) => LEFT + ((ms - from) / (to - from)) * (width - LEFT - RIGHT);
   const y = (key) => HEIGHT - BOTTOM - (key / high) * (HEIGHT - TOP - BOTTOM);
   const msAt = (px) => from + ((px - LEFT) / (width - LEFT - RIGHT)) * (to - from);
+  const keyAt = (px) => ((HEIGHT - BOTTOM - px) / (HEIGHT - TOP - BOTTOM)) * high;
+  const isAt = (each, ms, key) => each.from_ms <= ms && ms < (each.to_ms ?? found.to_ms) && each.low <= key && key < each.high;
+  const hovered = pointer && found?.segments.findLast((each) => isAt(each, msAt(pointer.left), keyAt(pointer.top)));
 
   useEffect(() => {
     if (!found || !canvas.current) return;
@@ -77,7 +80,7 @@ export function Picture({ path, turn, refused }) {
       if (wide > 3 && tall > 3) {
         pen.globalAlpha = 0.6;
         pen.strokeStyle = ink;
-        pen.lineWidth = each === hovered?.segment ? 2.5 : 0.7;
+        pen.lineWidth = each === hovered ? 2.5 : 0.7;
         pen.strokeRect(left, top, wide, tall);
       }
     }
@@ -121,16 +124,12 @@ export function Picture({ path, turn, refused }) {
   }, [zoom, found === null]);
 
   function hover(event) {
+    setPointer({ left: event.offsetX, top: event.offsetY });
     if (dragged.current) {
       const { at, window } = dragged.current;
       const moved = ((at - event.offsetX) / (width - LEFT - RIGHT)) * (window[1] - window[0]);
       setShown([window[0] + moved, window[1] + moved]);
-      return;
     }
-    const ms = msAt(event.offsetX);
-    const key = ((HEIGHT - BOTTOM - event.offsetY) / (HEIGHT - TOP - BOTTOM)) * high;
-    const segment = found.segments.findLast((each) => each.from_ms <= ms && ms < (each.to_ms ?? found.to_ms) && each.low <= key && key < each.high);
-    setHovered(segment ? { segment, left: event.offsetX, top: event.offsetY } : null);
   }
   function pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return; // keys of the browser
@@ -143,7 +142,6 @@ export function Picture({ path, turn, refused }) {
   const active = found.segments.filter((each) => each.to_ms === null).length;
   const about = `${found.stream}: ${number(found.segments.length)} segments from ${time(found.from_ms)} to ${time(found.to_ms)}, ${number(active)} of them in use`;
   const groups = [...new Set(found.positions.map((each) => each.group))];
-  const s = hovered?.segment;
   return html`<figure class="picture" ref=${frame}>
     <div class="buttons" role="group" aria-label="Zoom">
       <button type="button" onClick=${() => zoom(1 / (1 + STEP))} aria-label="Zoom in">+</button>
@@ -153,10 +151,10 @@ export function Picture({ path, turn, refused }) {
       <button type="button" aria-pressed=${shown === null} onClick=${() => setShown(null)}>All</button>
     </div>
     <div class="canvas"><canvas ref=${canvas} tabindex="0" role="img" aria-label=${about} style=${{ width: `${width}px`, height: `${HEIGHT}px` }}
-      onPointerMove=${hover} onPointerLeave=${() => setHovered(null)} onKeyDown=${pressed}
+      onPointerMove=${hover} onPointerLeave=${() => setPointer(null)} onKeyDown=${pressed}
       onPointerDown=${(event) => { dragged.current = { at: event.offsetX, window: [from, to] }; event.currentTarget.setPointerCapture(event.pointerId); }}
       onLostPointerCapture=${() => { dragged.current = null; }}></canvas>
-      ${s && html`<div class="tip" style=${{ left: `${Math.min(hovered.left + 12, width - 240)}px`, top: `${Math.min(hovered.top + 12, HEIGHT - 110)}px` }}><b>${s.segment}</b> keys ${s.low.toFixed(4)} to ${s.high.toFixed(4)}<br />${time(s.from_ms)}, ${lasting((s.to_ms ?? found.to_ms) - s.from_ms)}${s.to_ms === null ? ", in use" : ""}<br />${s.events === null ? "nothing is left of it" : html`${number(s.events)} events, ${number(s.events_per_second)}/s`}</div>`}
+      ${hovered && html`<div class="tip" style=${{ left: `${Math.min(pointer.left + 12, width - 240)}px`, top: `${Math.min(pointer.top + 12, HEIGHT - 110)}px` }}><b>${hovered.segment}</b> keys ${hovered.low.toFixed(4)} to ${hovered.high.toFixed(4)}<br />${time(hovered.from_ms)}, ${lasting((hovered.to_ms ?? found.to_ms) - hovered.from_ms)}${hovered.to_ms === null ? ", in use" : ""}<br />${hovered.events === null ? "nothing is left of it" : html`${number(hovered.events)} events, ${number(hovered.events_per_second)}/s`}</div>`}
     </div>
     <figcaption>${about}${found.left_out ? `; ${number(found.left_out)} older ones are left out` : ""}.
       ${groups.map((group, at) => html` <span class="key" key=${group}><i style=${{ background: GROUPS[at % GROUPS.length] }}></i><bdi>${group}</bdi></span>`)}</figcaption>
