@@ -202,6 +202,17 @@ async def fill_transient(peer: WirePeer, payload: bytes) -> str:
     return name
 
 
+@pytest.mark.parametrize("number", [-(2**63), -1, INT64_MAX])
+@pytest.mark.parametrize("is_large", [True, False], ids=["a large event", "a byte stream"])
+async def test_bytes_with_a_number_that_no_event_has_end_the_connection(
+    ep: Eventproc, number: int, is_large: bool
+) -> None:
+    async with connected(ep) as peer:
+        await peer.set_up(await create_transient(peer) if is_large else SEGMENT)
+        await peer.send(c.ConditionalBlockEnd(WRITER, number, 0, b"", 1))
+        assert isinstance(await peer.wait_ended(), MalformedFrame)
+
+
 async def test_a_merge_that_is_repeated_on_another_connection_appends_nothing(ep: Eventproc) -> None:
     async with connected(ep) as peer:
         name = await fill_transient(peer, b"large")

@@ -266,9 +266,7 @@ class WireConnection:
         writer = self._writers.get(who)
         if not isinstance(writer, calls.WireWriter):
             raise MalformedFrame("events of a writer that was not set up for a segment of a stream")
-        sequence, previous = event_number + 1, writer.last
-        if not 1 <= sequence <= INT_MAX:
-            raise MalformedFrame(f"event number {event_number}")
+        sequence, previous = _sequence_of(event_number), writer.last
         name = _name_of(writer.target)
         if sequence <= previous:  # durable already
             return c.DataAppended(who, event_number, previous - 1, request_id, 0)
@@ -299,6 +297,7 @@ class WireConnection:
         return c.SegmentCreated(command.request_id, name)
 
     async def _append_bytes_at(self, command: c.ConditionalBlockEnd) -> Message | None:
+        _sequence_of(command.event_number)
         transient = self._writers.get(command.writer)
         if not isinstance(transient, bytearray):
             return await self._append_to_byte_stream(command)
@@ -482,6 +481,13 @@ def _target(name: str) -> WireSegment:
     if (found := parse_segment_name(name)) is None:
         raise NotFound(kind="segment", name=name)
     return found
+
+
+def _sequence_of(event_number: int) -> int:
+    """Return the sequence of an event. Raises MalformedFrame for a number that no event has."""
+    if not 0 <= event_number < INT_MAX:
+        raise MalformedFrame(f"event number {event_number}")
+    return event_number + 1
 
 
 def _missing(request_id: int, segment: str) -> Message:
