@@ -72,6 +72,8 @@ def test_a_problem_has_the_fields_of_its_error_and_hides_what_is_a_bug() -> None
     found = problem_of(errors.NotFound(kind="stream", name="s/t"))
     assert (found.status, found.body["fields"]) == (404, {"kind": "stream", "name": "s/t"})
     assert set(found.body) <= set(SCHEMA["properties"])
+    other = problem_of(errors.NotAReaderGroup(group="s/g", streams=()))
+    assert (other.status, other.body["title"]) == (409, "Not a reader group")
     held = problem_of(errors.LockHeld(path="/d", pid=None, for_ms=5))
     assert (held.status, set(held.headers)) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After"})
     bug = problem_of(ValueError("secret"))

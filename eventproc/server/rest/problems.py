@@ -130,4 +130,4 @@ def _body(kind: str, title: str, status: HTTPStatus, detail: str) -> dict[str, A
 
 
 def _in_words(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", name).capitalize()
