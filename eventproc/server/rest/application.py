@@ -257,7 +257,7 @@ def rest_application(
     async def show_document(_: HttpRequest) -> Response:
         return Response(text, media_type="application/json")
 
-    return Starlette(
+    made = Starlette(
         routes=[
             *routes,
             HttpRoute(DOCUMENT_PATH, show_document),
@@ -266,6 +266,9 @@ def rest_application(
         ],
         exception_handlers={HTTPException: _refuse},
     )
+    # It would lead callers whose path ends with a slash away from a proxy in front of the server, and from its TLS.
+    made.router.redirect_slashes = False
+    return made
 
 
 def sending_soon(application: ASGIApp) -> ASGIApp:
