@@ -19,6 +19,7 @@ from eventproc.server.frames import MalformedFrame
 from eventproc.store.database import Database
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventRun
+from tests.fuzz.kafka_calls import check_call
 from tests.kafka.peer import HEAD, batch_of
 
 with warnings.catch_warnings():
@@ -40,7 +41,7 @@ TEXTS: Final = ("", "t", "s/t", "é", "consumer", "range")
 
 
 def check_request(data: bytes) -> None:
-    """A request is the same call after it was written again, or refused."""
+    """A request is the same call after it was written again, and is answered; or it is refused."""
     try:
         found = parse_request(data)
     except (MalformedFrame, UnsupportedApiVersions):
@@ -55,6 +56,11 @@ def check_request(data: bytes) -> None:
     }
     again = bytes(kind(version=version, **fields).encode(version=version))
     assert parse_request(HEAD.pack(found.message.key, version, 7, 0) + tag + again).call == found.call
+    check_call(found)
+
+
+NO_NAME: Final = HEAD.pack(20, 1, 7, 1) + bytes.fromhex("70 00000001 ffff 00000001")
+"""A call to delete a topic whose name is missing."""
 
 
 def request_sample(random: Random) -> bytes:
@@ -88,7 +94,7 @@ def _value(field: Any, version: int, random: Random) -> Any:
         return filled(field.data_class, version, random)
     match field.type_str:
         case "string":
-            return random.choice(TEXTS)
+            return random.choice((*TEXTS, "topic", None))
         case "bytes" | "records":
             return random.choice((b"", b"x", batch_of(b"a")))
         case "bool":

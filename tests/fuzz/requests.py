@@ -40,7 +40,7 @@ NAMES: Final = {"scope": "s", "stream": "t", "topic": "t", "name": "t", "group":
 
 
 class Answers:
-    """Answers calls one at a time by a directory in memory with the scope `s` and the stream `s/t`."""
+    """Answers calls one at a time by a directory in memory with the stream `s/t` and the topic `s/topic`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -74,6 +74,7 @@ async def _new_directory() -> Eventproc:
     ep = await eventproc.open_memory()
     await ep.create_scope("s")
     await ep.create_stream("s/t")
+    await ep.create_topic("s/topic", partitions=2)
     return ep
 
 

@@ -57,7 +57,11 @@ TARGETS: Final[Mapping[str, FuzzTarget]] = MappingProxyType(
             parsers.spec_sample,
             (b'{"io":' + b"[" * 5_000, b"a: " + b"[" * 5_000, b"a: 2026-13-45", b"!!bool x"),
         ),
-        "kafka": FuzzTarget(kafka_parsers.check_request, kafka_parsers.request_sample, inputs=500),
+        "kafka": FuzzTarget(
+            *(kafka_parsers.check_request, kafka_parsers.request_sample, (kafka_parsers.NO_NAME,)),
+            memory_bytes=2**25,
+            inputs=500,
+        ),
         "records": FuzzTarget(kafka_parsers.check_records, kafka_parsers.records_sample, memory_bytes=2**25),
         "logins": FuzzTarget(kafka_parsers.check_login, kafka_parsers.login_sample),
         "controller": FuzzTarget(

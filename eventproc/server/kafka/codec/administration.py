@@ -36,6 +36,7 @@ from eventproc.server.kafka.codec.message import (
     by_topic,
     encode_answer,
     place_of,
+    text_of,
 )
 from eventproc.server.kafka.kafka_errors import KafkaCode
 from eventproc.server.kafka.topic_configs import ConfigChange, ConfigOperation, ShownConfig
@@ -68,7 +69,7 @@ def _create_topics(body: Any) -> a.CreateTopics:
 
 
 def _delete_topics(body: Any) -> a.DeleteTopics:
-    return a.DeleteTopics(list(bounded(body.topic_names, "topics")), body.timeout_ms)
+    return a.DeleteTopics(list(map(text_of, bounded(body.topic_names, "topics"))), body.timeout_ms)
 
 
 def _create_partitions(body: Any) -> a.CreatePartitions:
@@ -95,7 +96,7 @@ def _delete_records(body: Any) -> a.DeleteRecords:
 def _describe_configs(body: Any) -> a.DescribeConfigs:
     bounded([each for one in body.resources for each in one.configuration_keys or ()], "configs")
     resources = {
-        a.ConfigResource(each.resource_type, each.resource_name): each.configuration_keys
+        a.ConfigResource(each.resource_type, text_of(each.resource_name)): each.configuration_keys
         for each in bounded(body.resources, "resources")
     }
     return a.DescribeConfigs(resources, bool(body.include_documentation))
@@ -105,7 +106,7 @@ def _altered(body: Any, *, is_incremental: bool) -> a.AlterConfigs:
     bounded([each for one in body.resources for each in one.configs], "configs")
     resources = [
         (
-            a.ConfigResource(each.resource_type, each.resource_name),
+            a.ConfigResource(each.resource_type, text_of(each.resource_name)),
             [
                 ConfigChange(
                     *(config.name, config.value),
