@@ -36,6 +36,7 @@ def check_call(request: KafkaRequest) -> None:
             reader = PartitionReader(ep.db, topics, recent, changes, _caller)
             answers = KafkaAnswers(
                 *(topics, TopicAdministration(ep.db, topics), appender, reader, groups, transactions),
+                who=_caller,
                 address=("localhost", 1),
                 peer="localhost",
             )

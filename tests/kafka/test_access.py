@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio import to_thread
 from confluent_kafka import KafkaException, TopicPartition
@@ -179,6 +180,33 @@ async def test_a_consumer_that_waits_gets_nothing_after_its_permission_was_revok
         answer = FetchResponse.decode(memoryview(waiting.take())[4:], version=11)
         (found,) = answer.responses[0].partitions
     assert (found.error_code, bytes(found.records or b"")) == (29, b"")
+
+
+async def test_a_member_that_waits_for_a_round_is_refused_when_its_permission_was_revoked(
+    server: ServerProcess, certified: dict[str, Path], ep: Eventproc
+) -> None:
+    for user in ("stranger", "reader"):
+        await ep.users.grant(user, Permission.READ_UPDATE, "shop/waiters")
+    connect = partial(GroupPeer, server.kafka, "waiters", certified["authority"])
+    with connect() as leader, connect() as waiting:
+        leader.log_in("reader", "password of reader")
+        waiting.log_in("stranger", "password of stranger")
+        while leader.join(session_ms=60_000).error_code == 30:  # the server has not heard of the grants yet
+            pass
+        assert leader.sync()[0] == 0
+        found: list[int] = []
+
+        async def join() -> None:
+            found.append((await to_thread.run_sync(waiting.join)).error_code)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(join)
+            while await to_thread.run_sync(leader.beat) != 27:  # the round has not begun
+                pass
+            await ep.users.revoke("stranger", "shop/waiters")
+        assert found == [30]
+        assert leader.leave() == 0
+    await (await ep.group("shop/waiters")).delete()  # other tests list all groups
 
 
 async def test_a_leader_does_not_let_its_group_have_topics_that_it_may_not_read(

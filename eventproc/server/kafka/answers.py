@@ -14,6 +14,7 @@ from eventproc.server.kafka.group_answers import group_answer
 from eventproc.server.kafka.groups import KafkaGroups
 from eventproc.server.kafka.kafka_errors import REFUSALS, code_of
 from eventproc.server.kafka.produce import BatchAppender
+from eventproc.server.kafka.sasl import Identity
 from eventproc.server.kafka.served_topics import ServedTopics
 from eventproc.server.kafka.transaction_calls import (
     AddOffsetsToTxn,
@@ -25,7 +26,10 @@ from eventproc.server.kafka.transactions import ProducerTransactions
 
 
 class KafkaAnswers:
-    """Answers one connection. address: host and port of this server, which the client learns. peer: its own host."""
+    """Answers one connection.
+
+    who: returns the client as it is now. address: host and port of this server, which it learns. peer: its own host.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class KafkaAnswers:
         groups: KafkaGroups,
         transactions: ProducerTransactions,
         *,
+        who: Identity,
         address: tuple[str, int],
         peer: str,
     ) -> None:
@@ -45,6 +50,7 @@ class KafkaAnswers:
         self._reader = reader
         self._groups = groups
         self._transactions = transactions
+        self._who = who
         self._address = address
         self._peer = peer
 
@@ -77,7 +83,10 @@ class KafkaAnswers:
                 return encode_answer(request, error_code=known_code(request, code))
             case call:
                 return await group_answer(
-                    self._groups, request, call, caller, address=self._address, peer=self._peer
+                    *(self._groups, request, call, caller),
+                    who=self._who,
+                    address=self._address,
+                    peer=self._peer,
                 )
 
     async def _administer(self, request: KafkaRequest, asked: a.AdminCall, caller: Caller) -> bytes:

@@ -10,6 +10,7 @@ from eventproc.server.kafka.codec import groups as messages
 from eventproc.server.kafka.codec.message import KafkaRequest, encode_answer
 from eventproc.server.kafka.groups import KafkaGroups
 from eventproc.server.kafka.kafka_errors import KafkaCode
+from eventproc.server.kafka.sasl import Identity
 
 
 async def group_answer(
@@ -18,18 +19,22 @@ async def group_answer(
     call: g.GroupCall,
     caller: Caller,
     *,
+    who: Identity,
     address: tuple[str, int],
     peer: str,
 ) -> bytes:
-    """Carry a call about groups out, and return its answer. address: of this server. peer: address of the client."""
+    """Carry a call about groups out, and return its answer.
+
+    who: returns the caller as it is later. address: of this server. peer: address of the client.
+    """
     match call:
         case g.FindCoordinator(is_known=is_known):
             code = KafkaCode.NONE if is_known else KafkaCode.INVALID_REQUEST
             return messages.coordinator_answer(request, call, address, code)
         case g.JoinGroup():
-            return messages.join_answer(request, await groups.join(call, caller, request.client, peer))
+            return messages.join_answer(request, await groups.join(call, who, request.client, peer))
         case g.SyncGroup():
-            return messages.sync_answer(request, *await groups.sync(call, caller))
+            return messages.sync_answer(request, *await groups.sync(call, who))
         case g.GroupHeartbeat():
             return encode_answer(request, error_code=int(await groups.heartbeat(call, caller)))
         case g.LeaveGroup():

@@ -33,6 +33,7 @@ from eventproc.server.kafka.kafka_errors import (
     code_of,
     group_code_of,
 )
+from eventproc.server.kafka.sasl import Identity
 from eventproc.server.kafka.served_topics import ServedTopics
 from eventproc.store.access.permissions import Permission
 from eventproc.store.database import Database, Tx
@@ -157,17 +158,17 @@ class KafkaGroups:
         """Give every member a full session, and every round its full time: while no server ran, none was heard."""
         await self._db.write(partial(hear_all, scope=self._topics.scope))
 
-    async def join(self, call: g.JoinGroup, caller: Caller, client: str, host: str) -> g.JoinAnswer:
-        """Let a member join a round, and return the round when it is complete."""
+    async def join(self, call: g.JoinGroup, who: Identity, client: str, host: str) -> g.JoinAnswer:
+        """Let a member join a round, and return the round when it is complete. who: returns the caller as it is now."""
         member_id = call.member_id or self._new_member_id(client)
         try:
-            name = self.name(caller, Permission.READ_UPDATE, call.group)
+            name = self.name(await who(), Permission.READ_UPDATE, call.group)
             if not SESSION_MS_MIN <= call.session_ms <= SESSION_MS_MAX or call.round_ms <= 0:
                 raise KafkaRefusal(KafkaCode.INVALID_SESSION_TIMEOUT, f"a session of {call.session_ms} ms")
             if not call.member_id and call.instance is None and call.takes_id:
                 self._ids.keep(member_id, True)
                 return g.JoinAnswer(KafkaCode.MEMBER_ID_REQUIRED, member_id)
-            return await self._join(name, call, member_id, client, host)
+            return await self._join(name, call, who, member_id, client, host)
         except GROUP_REFUSALS as why:
             return g.JoinAnswer(group_code_of(why), call.member_id)
 
@@ -176,7 +177,7 @@ class KafkaGroups:
         return f"{begin or 'client'}-{new_id(self._db.clock)}"
 
     async def _join(
-        self, name: str, call: g.JoinGroup, member_id: str, client: str, host: str
+        self, name: str, call: g.JoinGroup, who: Identity, member_id: str, client: str, host: str
     ) -> g.JoinAnswer:
         joiner = KafkaMember(
             client=client,
@@ -209,6 +210,9 @@ class KafkaGroups:
             self._ids.forget(member_id)
             while has_joined(found.members, member_id):
                 await changes.wait(found.wait_ms)
+                (await who()).verify(
+                    Permission.READ_UPDATE, name
+                )  # the grant may have been revoked meanwhile
                 found = await self._look(name, member_id, beats=False)
         members = found.members
         verify_member(members, member_id, call.instance)
@@ -252,15 +256,15 @@ class KafkaGroups:
 
         return await self._db.write(write)
 
-    async def sync(self, call: g.SyncGroup, caller: Caller) -> tuple[KafkaCode, KafkaMembers, bytes]:
-        """Take what the leader assigns, and return what the member was given, when that is known."""
+    async def sync(self, call: g.SyncGroup, who: Identity) -> tuple[KafkaCode, KafkaMembers, bytes]:
+        """Take what the leader assigns, and return what the member was given, when that is known. who: as of `join`."""
         try:
-            return await self._sync(call, caller)
+            return await self._sync(call, who)
         except GROUP_REFUSALS as why:
             return group_code_of(why), NO_MEMBERS, b""
 
-    async def _sync(self, call: g.SyncGroup, caller: Caller) -> tuple[KafkaCode, KafkaMembers, bytes]:
-        seat = call.seat
+    async def _sync(self, call: g.SyncGroup, who: Identity) -> tuple[KafkaCode, KafkaMembers, bytes]:
+        seat, caller = call.seat, await who()
         name = self.name(caller, Permission.READ_UPDATE, seat.group)
         with self._db.subscribe([watch_members(name)]) as changes:
             found = await self._look(name, seat.member_id, beats=True)
@@ -275,6 +279,8 @@ class KafkaGroups:
                     found = await self._db.write(partial(self._assign, name=name, call=call, caller=caller))
                 else:
                     await changes.wait(found.wait_ms)
+                    caller = await who()
+                    caller.verify(Permission.READ_UPDATE, name)
                     found = await self._look(name, seat.member_id, beats=True)
 
     def _assign(self, tx: Tx, name: str, call: g.SyncGroup, caller: Caller) -> _Look:

@@ -65,6 +65,7 @@ class KafkaServer(FrameServer):
                     self._groups,
                     self._transactions,
                 ),
+                who=sasl.caller,
                 address=self._address,
                 peer=peer,
             )
