@@ -176,7 +176,8 @@ class Topic(Stream[T]):
             at: the wall time, in ms since 1970; or {partition: time} for some partitions.
 
         Returns:
-            The number of the first such event that is kept, for each partition; the end, where there is none yet.
+            The number of the first such event, for each partition; the end, where there is none yet. A compaction may
+            have removed the event; those that were truncated do not count.
 
         Raises:
             InvalidArgument: there is no such partition, or a time is no int of ms.
