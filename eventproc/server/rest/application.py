@@ -357,7 +357,7 @@ async def _body(request: HttpRequest) -> object:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
-    body = b""
+    body = bytearray()  # it may come in many small parts
     with anyio.move_on_after(BODY_S) as reading:
         async for part in request.stream():
             body += part
