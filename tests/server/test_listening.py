@@ -16,7 +16,7 @@ from anyio.abc import SocketStream
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from h2.connection import H2Connection
-from h2.events import ResponseReceived
+from h2.events import ResponseReceived, StreamEnded
 from starlette.types import Message, Receive, Scope, Send
 
 from eventproc.base.kernel import STUCK_TIMEOUT
@@ -302,6 +302,34 @@ async def test_a_body_that_never_comes_is_given_up_with_408(
             await slow.send(head + b"content-length: 20\r\n\r\n{")
             with anyio.fail_after(PATIENCE_S):
                 assert (await slow.receive()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_goes_on_after_its_answer_ends_no_other_call_of_its_connection(
+    ep: Eventproc,
+) -> None:
+    head = [(":scheme", "http"), (":path", "/v1/scopes"), (":authority", "localhost")]
+    peer = H2Connection()
+    peer.initiate_connection()
+    async with serve_endpoints(ep, EVERYTHING) as bound:
+        assert bound.rest is not None
+        async with await anyio.connect_tcp(*bound.rest) as stream:
+
+            async def status() -> str:
+                found = ""
+                await stream.send(peer.data_to_send())
+                with anyio.fail_after(PATIENCE_S):
+                    while True:
+                        for each in peer.receive_data(await stream.receive()):
+                            if isinstance(each, ResponseReceived):
+                                found = dict(each.headers)[b":status"].decode()
+                            elif isinstance(each, StreamEnded):
+                                return found
+
+            peer.send_headers(1, [(":method", "POST"), *head, ("content-type", "text/plain")])
+            assert await status() == "415"
+            peer.send_data(1, b"late")
+            peer.send_headers(3, [(":method", "GET"), *head], end_stream=True)
+            assert await status() == "200"
 
 
 async def test_calls_of_rest_beyond_the_bound_are_refused_with_503(

@@ -10,9 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+from h2.events import DataReceived, Event
+from hypercorn import protocol as protocol_module
 from hypercorn.asyncio import run as run_module, serve
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config, Sockets
+from hypercorn.protocol.h2 import H2Protocol
 
 from eventproc.base.durations import measuring
 from eventproc.runtime import Eventproc
@@ -65,6 +68,18 @@ class _CallerConnection(TCPServer):
     async def _read_data(self) -> None:
         await super()._read_data()
         await self.idle_task.stop()
+
+
+class _CallerStreams(H2Protocol):
+    """The calls of a connection of HTTP/2. Hypercorn's own ends them all for a body that goes on after its answer."""
+
+    async def _handle_events(self, events: list[Event]) -> None:
+        for each in events:
+            if isinstance(each, DataReceived) and each.stream_id not in self.streams:
+                self.connection.acknowledge_received_data(each.flow_controlled_length, each.stream_id)
+            else:
+                await super()._handle_events([each])
+        await self._flush()
 
 
 class _Config(Config):
@@ -125,7 +140,8 @@ async def serve_rest(
         only_metrics: answer nothing but `/metrics`, and what anyone may ask for.
     """
     HTTP_LOG.setLevel(logging.WARNING)
-    run_module.__dict__["TCPServer"] = _CallerConnection  # Hypercorn has no setting for it
+    run_module.__dict__["TCPServer"] = _CallerConnection  # Hypercorn has no settings for them
+    protocol_module.__dict__["H2Protocol"] = _CallerStreams
     config = _Config(listener, tls)
     config.errorlog = HTTP_LOG
     config.include_server_header = False
