@@ -210,9 +210,8 @@ class KafkaGroups:
             self._ids.forget(member_id)
             while has_joined(found.members, member_id):
                 await changes.wait(found.wait_ms)
-                (await who()).verify(
-                    Permission.READ_UPDATE, name
-                )  # the grant may have been revoked meanwhile
+                # The grant may have been revoked meanwhile.
+                (await who()).verify(Permission.READ_UPDATE, name)
                 found = await self._look(name, member_id, beats=False)
         members = found.members
         verify_member(members, member_id, call.instance)
