@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -97,10 +97,16 @@ class Loop:
         if self._thread.is_alive():
             LOG.error("closing the directory: its thread does not end; the end of the process will end it")
 
-    def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
+    def call(
+        self,
+        function: Callable[[*Args], Awaitable[T]],
+        *args: *Args,
+        undo: Callable[[T], Awaitable[object]] | None = None,
+    ) -> T:
         """Run a coroutine on the loop, and return or raise what it does.
 
-        An interrupt of the waiting thread cancels it. Raises Closed, NotSupported on the loop's own thread, and
+        An interrupt of the waiting thread cancels it. undo: called on the loop with a result that the thread did not
+        get, because the interrupt came too late to cancel. Raises Closed, NotSupported on the loop's own thread, and
         ForkedError in a forked child.
         """
         self.check()
@@ -109,7 +115,7 @@ class Loop:
             raise NotSupported(
                 what=what, remedy="let the handler be a plain function, which runs on another thread"
             )
-        call = _Call(partial(function, *args))
+        call = _Call(partial(function, *args), undo)
         try:
             future = self._portal.start_task_soon(call.run)
             return result_of(future)
@@ -118,7 +124,7 @@ class Loop:
             raise
         except BaseException:
             # The interrupt may have come before there was a future to cancel, while the coroutine was running.
-            if not call.ended:
+            if not call.failed:
                 with suppress(RuntimeError):  # the loop has ended
                     self._portal.start_task_soon(call.cancel)
             raise
@@ -145,26 +151,6 @@ class Loop:
         """Whether this is a child of the process that runs the loop: its thread does not exist here."""
         return self._pid != os.getpid()
 
-    def open(self, start: Callable[[], Awaitable[T]], undo: Callable[[T], Coroutine[Any, Any, object]]) -> T:
-        """Do as `call` does for a function that opens something. undo: closes it if the caller was interrupted."""
-        opened: list[T] = []
-        interrupted: list[bool] = []
-
-        async def run() -> T:
-            found = await start()
-            opened.append(found)
-            if interrupted:
-                await undo(found)
-            return found
-
-        try:
-            return self.call(run)
-        except BaseException:
-            interrupted.append(True)  # in this order: one of the two sees what the other thread did
-            if opened:
-                self.start(undo, opened[0])
-            raise
-
     def entering(self, block: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
         """Return a block for `with`, which enters and leaves this one in one task of the loop."""
         return self._portal.wrap_async_context_manager(block)
@@ -186,29 +172,42 @@ def result_of(future: Future[T]) -> T:
 
 
 class _Call(Generic[T]):
-    """A coroutine that can be cancelled as soon as it is handed over."""
+    """A coroutine that can be cancelled as soon as it is handed over. Its methods run on the loop."""
 
-    def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
+    def __init__(
+        self, begin: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]] | None
+    ) -> None:
         self._begin = begin
+        self._undo = undo
         self._scope: anyio.CancelScope | None = None
+        self._results: list[T] = []
         self.cancelled = False
-        self.ended = False
+        self.failed = False
 
     async def run(self) -> T:
         """Return or raise what the coroutine does."""
         try:
             with anyio.CancelScope() as self._scope:
                 if not self.cancelled:
-                    return await self._begin()
-        finally:
-            self.ended = True
-        raise CancelledError  # no caller waits for it any more
+                    self._results.append(await self._begin())
+        except BaseException:
+            self.failed = True
+            raise
+        if self.cancelled:
+            await self._undo_result()
+            raise CancelledError  # no caller waits for it any more
+        return self._results[0]
 
     async def cancel(self) -> None:
-        """Cancel it, begun or not."""
+        """Cancel it, begun or not; undo its result if it has ended."""
         self.cancelled = True
         if self._scope is not None:
             self._scope.cancel()
+        await self._undo_result()
+
+    async def _undo_result(self) -> None:
+        if self._undo is not None and self._results:
+            await self._undo(self._results.pop())
 
 
 class _GivenUp(Exception):
@@ -238,7 +237,7 @@ class Block:
         async def leave(_: object) -> None:
             await self._twin.__aexit__(_Interrupted, _Interrupted(), None)
 
-        self._loop.open(self._twin.__aenter__, leave)
+        self._loop.call(self._twin.__aenter__, undo=leave)
         self._entered = True
         return self
 
@@ -269,7 +268,7 @@ class Opened:
     def _opened(self) -> Self:
         """Open the twin, unless it is made open; note it with the loop."""
         if self._twin._is_new:
-            self._loop.open(self._twin._open_once, Openable.close)
+            self._loop.call(self._twin._open_once, undo=Openable.close)
         self._loop.opened[self] = None
         return self
 

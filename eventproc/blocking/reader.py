@@ -68,12 +68,6 @@ class BlockingGroupReader(BlockingTwin, Opened):
 
     def _events(self, until: StreamCut | Iterable[StreamCut] | None) -> Iterator[Event[Any]]:
         iteration = ThreadIteration(self._twin, until)
-        while True:
-            try:
-                batch = self._loop.call(iteration.advance)
-            except BaseException:
-                iteration.abandon()
-                raise
-            if batch is None:
-                return
-            yield from batch.events(partial(self._loop.call, batch.keep_up))
+        call = partial(self._loop.call, undo=self._twin._take_back)
+        while (batch := call(iteration.advance)) is not None:
+            yield from batch.events(partial(call, batch.keep_up))

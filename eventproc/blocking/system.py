@@ -113,4 +113,4 @@ def open_on(loop: Loop, opening: Opening[H]) -> H:
     async def start() -> H:
         return await opening
 
-    return loop.open(start, Openable.close)
+    return loop.call(start, undo=Openable.close)

@@ -28,6 +28,14 @@ ON_LOOP: Final = {
 """Properties and plain methods that work on what the loop's thread changes, so each use is a hand-over. The others run
 on the caller's thread."""
 
+DELIVERS: Final = {
+    "Consumer": {"poll", "__aiter__"},
+    "GroupReader": {"batches"},
+    "ShareConsumer": {"poll", "__aiter__"},
+}
+"""Methods whose next call finishes what they returned. What an interrupted caller did not get is taken back first, by
+`_take_back` of the async object."""
+
 CALLBACKS: Final = {"on_assigned", "on_lost", "on_revoked"}
 """Parameters that take a function, which runs in a thread. A cancelled call does not wait for it."""
 
@@ -124,7 +132,7 @@ def _written(twin: type) -> Iterator[str]:
 
 def _member(kind: type, name: str, found: object) -> Any:
     """Return what stands for a member of `kind`; None if it is no method and no property."""
-    on_loop = name in ON_LOOP.get(kind.__name__, ())
+    on_loop, delivers = (name in each.get(kind.__name__, ()) for each in (ON_LOOP, DELIVERS))
     if isinstance(found, cached_property):
         return cached_property(partial(_get, name, False))
     if isinstance(found, property):
@@ -132,8 +140,8 @@ def _member(kind: type, name: str, found: object) -> Any:
     if not inspect.isfunction(found):
         return None
     if name == "__aiter__" or inspect.isasyncgenfunction(found):
-        return _iterating(name, found)
-    return _calling(name, found, on_loop)
+        return _iterating(name, found, delivers)
+    return _calling(name, found, on_loop, delivers)
 
 
 def _get(name: str, on_loop: bool, self: BlockingTwin) -> Any:
@@ -148,7 +156,7 @@ def _on_loop(self: BlockingTwin, name: str) -> Any:
     return self._loop.call(get)
 
 
-def _calling(name: str, found: Callable[..., Any], on_loop: bool) -> Callable[..., Any]:
+def _calling(name: str, found: Callable[..., Any], on_loop: bool, delivers: bool) -> Callable[..., Any]:
     is_coroutine = inspect.iscoroutinefunction(found)
     parameters = list(inspect.signature(found).parameters)[1:]
     functions = {each for each in parameters if each in CALLBACKS or each == HANDLER}
@@ -167,13 +175,14 @@ def _calling(name: str, found: Callable[..., Any], on_loop: bool) -> Callable[..
             return method()
 
         if is_coroutine:
-            return wrap(self._loop, self._loop.call(method))
+            undo = self._twin._take_back if delivers else None
+            return wrap(self._loop, self._loop.call(method, undo=undo))
         return wrap(self._loop, self._loop.call(run) if on_loop else method())
 
     return call
 
 
-def _iterating(name: str, found: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+def _iterating(name: str, found: Callable[..., Any], delivers: bool) -> Callable[..., Iterator[Any]]:
     @wraps(found)
     def iterate(self: BlockingTwin, *args: Any, **kwargs: Any) -> Iterator[Any]:
         values = aiter(getattr(self._twin, name)(*args, **kwargs))
@@ -184,7 +193,8 @@ def _iterating(name: str, found: Callable[..., Any]) -> Callable[..., Iterator[A
             except StopAsyncIteration:
                 return ()
 
-        while found := self._loop.call(advance):
+        undo = self._twin._take_back if delivers else None
+        while found := self._loop.call(advance, undo=undo):
             yield from found
 
     return iterate

@@ -361,6 +361,12 @@ class GroupReader(JoinedMember, Generic[P]):
                     break
             self._open.finish()
 
+    async def _take_back(self, _: object) -> None:
+        """Count what was delivered last, and is not finished, as not delivered: a thread was interrupted before it."""
+        if self._session is not None:
+            for each in self._session.in_flight:
+                each.count = each.done
+
     async def _begin(self, until: StreamCut | Iterable[StreamCut] | None) -> StopOffsets | None:
         """Finish what an earlier iteration delivered, and continue behind it."""
         session = self._open
@@ -440,14 +446,6 @@ class ThreadIteration(Generic[P]):
         self._until = until
         self._begun = False
         self._limits: StopOffsets | None = None
-        self._given: InFlight | None = None
-        self._abandoned = False
-
-    def abandon(self) -> None:
-        """Count what the last `advance` returned as not delivered: its caller was interrupted. Called on the thread."""
-        self._abandoned = True  # in this order: one of the two threads sees what the other did
-        if (given := self._given) is not None and not given.done:
-            given.count = 0
 
     async def advance(self) -> ThreadBatch[P] | None:
         """Finish the run before, and wait for the next one; None at the end. Raises as iterating does."""
@@ -463,7 +461,4 @@ class ThreadIteration(Generic[P]):
         in_flight = session.waiting.popleft()
         in_flight.count = 1
         session.in_flight = [in_flight]
-        self._given = in_flight
-        if self._abandoned:
-            in_flight.count = 0
         return ThreadBatch(session, in_flight, reader._decode)

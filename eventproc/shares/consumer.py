@@ -235,6 +235,13 @@ class ShareConsumer(Openable, Generic[P]):
             raise StopAsyncIteration
         return events[0]
 
+    async def _take_back(self, events: Iterable[Delivery[Any]]) -> None:
+        """Let the next poll, or the end, return events to the group: a thread was interrupted before it had them."""
+        unseen = self._held.intersection(events)
+        self._handed = []
+        self._held -= unseen
+        self._overdue |= unseen
+
     def hold_progress(self, txn: str) -> ProgressHold:
         """Let only a joint transaction accept events, until the transaction ends. `ep.transaction` calls it.
 

@@ -62,7 +62,7 @@ class PlannerDirectory:
             return self
         with ExitStack() as stack:
             self._loop = stack.enter_context(running_loop())
-            self._db = self._loop.open(self._start, _close)
+            self._db = self._loop.call(self._start, undo=_close)
             stack.callback(self._loop.call, _close, self._db)
             self._loop.call(self._db.read, partial(verify_complete, name=self._db.name))
             self._open = stack.pop_all()

@@ -7,7 +7,7 @@ With automatic commits, the next poll commits what the poll before delivered, wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Generic, TypeAlias
 
@@ -19,7 +19,7 @@ from eventproc.groups.membership import DEFAULT_MEMBER, MemberOptions
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import InFlight
 from eventproc.groups.reader import JoinedMember
-from eventproc.groups.session import SAVE_EVENTS, OwnershipListener
+from eventproc.groups.session import SAVE_EVENTS, MemberSession, OwnershipListener
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import (
     check_int,
@@ -283,9 +283,17 @@ class Consumer(JoinedMember, Generic[P]):
             yield handled
         finally:
             session.auto_commit = self._auto_commit
-            for owned, (number, offset) in self._begun.items():
-                if owned in session.segments and partition_of(owned) not in handled:
-                    session.move(owned, number, offset)
+            self._go_back(session, handled)
+
+    async def _take_back(self, events: Collection[Event[P]]) -> None:
+        """Go back to before the last delivery, of `events`: a thread was interrupted before it had them."""
+        if events and self._session is not None:
+            self._go_back(self._session)
+
+    def _go_back(self, session: MemberSession, handled: Collection[TopicPartition] = ()) -> None:
+        for owned, (number, offset) in self._begun.items():
+            if owned in session.segments and partition_of(owned) not in handled:
+                session.move(owned, number, offset)
 
     async def __aiter__(self) -> AsyncGenerator[Event[P], None]:
         """Yield events, waiting for more. Ends when all topics are sealed and processed, and the group awaits no other.

@@ -15,7 +15,6 @@ import pytest
 
 import eventproc
 from eventproc.blocking import BlockingEventproc, BlockingGroup, BlockingStream
-from eventproc.groups.reader import ThreadBatch, ThreadIteration
 from eventproc.groups.session import SAVE_EVENTS
 from eventproc.store.model.errors import Closed, InvalidArgument
 from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderOnline
@@ -125,27 +124,6 @@ def test_an_interrupt_ends_a_reader_that_waits_and_the_directory_goes_on(
     write(stream, 1, first=3)
     with group.reader("r1") as reader:
         assert numbers(reader.until(stream.tail())) == [3]
-
-
-def test_an_event_that_an_interrupted_loop_has_not_got_comes_again(
-    stream: BlockingStream, group: BlockingGroup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reaching, main = ThreadIteration.advance, threading.get_ident()
-
-    async def advance(iteration: ThreadIteration[bytes]) -> ThreadBatch[bytes] | None:
-        batch = await reaching(iteration)
-        monkeypatch.undo()
-        signal.pthread_kill(main, signal.SIGINT)
-        await anyio.sleep_forever()
-        return batch
-
-    write(stream, 3)
-    with group.reader("r1") as reader:
-        monkeypatch.setattr(ThreadIteration, "advance", advance)
-        with pytest.raises(KeyboardInterrupt):
-            numbers(iter(reader))
-        reader.commit()
-        assert numbers(reader.until(stream.tail())) == [0, 1, 2]
 
 
 def test_progress_is_durable_after_a_thousand_events_and_at_a_commit(
