@@ -33,7 +33,7 @@ EXPIRED_A_STEP: Final = 1_000
 """Rows of expired keys that one transaction of the sweep deletes: some 10 ms."""
 
 DROPPED_A_STEP: Final = 5_000
-"""Rows that one transaction of `drop` deletes: some 20 ms. Higher: it holds up all writers for longer."""
+"""Rows that one transaction of `drop` or the sweep deletes: some 20 ms. Higher: it holds up all writers for longer."""
 
 
 class StoredState(NamedTuple):
@@ -75,6 +75,8 @@ class StateRecord:
 
 
 STATE: Final = RecordKind(name="key state", value=StateRecord)
+DROPPED: Final = RecordKind(name="dropped key state", value=StateRecord)
+"""What a group kept until it, or its stream, was deleted: the sweep deletes its rows. The key is `dropped_key`."""
 
 _COLUMNS: Final = "key, value, version, expires_ms, timer_ms"
 _LOOK_UP: Final = (
@@ -115,15 +117,22 @@ def find_state(tx: Tx, group: str) -> StateRecord:
 def declare_state(tx: Tx, record: StateRecord) -> tuple[int, ...]:
     """Note the versions in `record`; return all of which there may be rows.
 
-    The state of a stream that had the name before is deleted.
+    The state of a stream that had the name before is deleted. For a group that was deleted and made again, rows that
+    the sweep has not reached are deleted in this transaction.
     """
     found = find(tx, STATE, record.group)
     if found is None:
+        if (dropped := find(tx, DROPPED, dropped_key(record.group, record.stream_id))) is not None:
+            tx.execute(
+                "DELETE FROM key_state WHERE stream_id = ? AND group_name = ?",
+                (record.stream_id, record.group),
+            )
+            delete(tx, DROPPED, dropped)
         create(tx, STATE, record.group, record)
         return record.versions
     before = found.value
     if before.stream_id != record.stream_id:
-        _delete_all(tx, before)
+        _drop(tx, before)
         before = attrs.evolve(before, versions=())
     record = attrs.evolve(record, versions=tuple(sorted({*before.versions, *record.versions})))
     if record != found.value:
@@ -252,16 +261,11 @@ def drop_step(tx: Tx, group: str) -> int:
     found = find(tx, STATE, group)
     if found is None:
         return 0
-    where = (found.value.stream_id, group)
-    rows = tx.execute(
-        "SELECT key FROM key_state WHERE stream_id = ? AND group_name = ? ORDER BY key LIMIT ?",
-        (*where, DROPPED_A_STEP),
-    ).fetchall()
-    _delete_keys(tx, *where, [bytes(key) for (key,) in rows])
-    if len(rows) < DROPPED_A_STEP:
-        _delete_all(tx, found.value)
+    count = _delete_some(tx, found.value)
+    if count < DROPPED_A_STEP:
+        _delete_watermark(tx, found.value)
         delete(tx, STATE, found)
-    return len(rows)
+    return count
 
 
 def drop_keys(tx: Tx, group: str, keys: Sequence[str]) -> int:
@@ -273,10 +277,10 @@ def drop_keys(tx: Tx, group: str, keys: Sequence[str]) -> int:
 
 
 def delete_state(tx: Tx, group: str) -> None:
-    """Delete the state of a group that is deleted."""
+    """Delete the state of a group that is deleted; its rows go with the sweep."""
     found = find(tx, STATE, group)
     if found is not None:
-        _delete_all(tx, found.value)
+        _drop(tx, found.value)
         delete(tx, STATE, found)
 
 
@@ -289,6 +293,21 @@ def forget_expired(tx: Tx) -> bool:
     ).fetchall()
     tx.executemany("DELETE FROM key_state WHERE stream_id = ? AND group_name = ? AND key = ?", rows)
     return len(rows) == EXPIRED_A_STEP
+
+
+def forget_dropped(tx: Tx) -> bool:
+    """Delete some rows of a state whose group or stream was deleted. Return whether there may be more."""
+    for key in keys(tx, DROPPED, limit=1):
+        found = get(tx, DROPPED, key)
+        if _delete_some(tx, found.value) < DROPPED_A_STEP:
+            delete(tx, DROPPED, found)
+        return True
+    return False
+
+
+def dropped_key(group: str, stream_id: int) -> str:
+    """Return the key of the record of a group's state that was dropped, of which there may be rows."""
+    return f"{group} {stream_id}"
 
 
 def _stored(row: Sequence[object]) -> StoredState:
@@ -320,8 +339,24 @@ def _delete_keys(tx: Tx, stream_id: int, group: str, keys: Iterable[bytes]) -> N
     )
 
 
-def _delete_all(tx: Tx, record: StateRecord) -> None:
-    for table in ("key_state", "watermark"):
-        tx.execute(
-            f"DELETE FROM {table} WHERE stream_id = ? AND group_name = ?", (record.stream_id, record.group)
-        )
+def _delete_some(tx: Tx, record: StateRecord) -> int:
+    """Delete some rows of a state; return how many."""
+    where = (record.stream_id, record.group)
+    rows = tx.execute(
+        "SELECT key FROM key_state WHERE stream_id = ? AND group_name = ? ORDER BY key LIMIT ?",
+        (*where, DROPPED_A_STEP),
+    ).fetchall()
+    _delete_keys(tx, *where, [bytes(key) for (key,) in rows])
+    return len(rows)
+
+
+def _drop(tx: Tx, record: StateRecord) -> None:
+    """Delete the watermark, and let the sweep delete the rows, which may be many."""
+    _delete_watermark(tx, record)
+    create(tx, DROPPED, dropped_key(record.group, record.stream_id), record)
+
+
+def _delete_watermark(tx: Tx, record: StateRecord) -> None:
+    tx.execute(
+        "DELETE FROM watermark WHERE stream_id = ? AND group_name = ?", (record.stream_id, record.group)
+    )

@@ -2,8 +2,8 @@
 
 They free the bytes of truncated and deleted streams, return them to the file system, drop the history before a stream's
 head, truncate the internal streams behind their group's progress, free the entries of deleted tables, and forget old
-outcomes, jobs and ids of events, expired states, finished transactions, silent writers and Kafka's producers. If the
-host dies between two steps, the next host continues from there.
+outcomes, jobs and ids of events, expired and dropped states, finished transactions, silent writers and Kafka's
+producers. If the host dies between two steps, the next host continues from there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eventproc.store.catalog import (
 from eventproc.store.database import Tx
 from eventproc.store.groups import forget_producers
 from eventproc.store.jobs import forget_jobs
-from eventproc.store.key_states import forget_expired
+from eventproc.store.key_states import forget_dropped, forget_expired
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.progress import get_progress
 from eventproc.store.records import replace
@@ -87,6 +87,7 @@ def forget(tx: Tx) -> bool:
     more = forget_ids(tx) or more
     more = forget_jobs(tx) or more
     more = forget_expired(tx) or more
+    more = forget_dropped(tx) or more
     more = forget_tasks(tx) or more
     return forget_outcomes(tx) or more
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eventproc.store.database import Tx
-from eventproc.store.key_states import STATE
+from eventproc.store.key_states import DROPPED, STATE, dropped_key
 from eventproc.store.records import find
 
 
@@ -22,5 +22,9 @@ def unrecorded_states(tx: Tx) -> Iterator[str]:
     for group, stream_id in tx.execute(
         "SELECT group_name, stream_id FROM key_state UNION SELECT group_name, stream_id FROM watermark"
     ).fetchall():
-        if (found := find(tx, STATE, group)) is None or found.value.stream_id != stream_id:
+        found = find(tx, STATE, group)
+        is_dropped = (
+            find(tx, DROPPED, dropped_key(group, stream_id)) is not None
+        )  # the sweep deletes its rows
+        if not is_dropped and (found is None or found.value.stream_id != stream_id):
             yield group

@@ -519,6 +519,33 @@ async def test_a_state_goes_with_its_group_and_with_its_stream() -> None:
             await ep.state(GROUP, Total).get("a")
 
 
+@pytest.mark.parametrize("made_again", [False, True])
+async def test_states_of_a_deleted_group_are_swept_in_steps_and_never_read_again(
+    made_again: bool, eventproc_runtime: VirtualRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.key_states.DROPPED_A_STEP", 2)
+    async with eventproc_runtime.running(streams=[STREAM]) as running:
+        ep = running.ep
+
+        async def rows() -> int:
+            found = await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM key_state").fetchone())
+            return int(found[0])
+
+        await write(ep, "abcde")
+        await process(ep, app_of())
+        await (await ep.group(GROUP)).delete()
+        assert await rows() == 5
+        await check(ep.db)
+        if made_again:
+            await process(ep, app_of(start="tail"))
+            await write(ep, "e")
+            await process(ep, app_of())
+            assert [each.key for each in await ep.state(GROUP, Total).list()] == ["e"]
+        await anyio.sleep(4_000)
+        assert await rows() == int(made_again)
+        await check(ep.db)
+
+
 async def test_states_that_no_record_names_are_found_by_the_check() -> None:
     async with system() as ep:
         await write(ep, ["a"])
