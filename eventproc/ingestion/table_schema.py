@@ -6,6 +6,7 @@ docs/design/spark-ingestion.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 
@@ -18,6 +19,9 @@ from eventproc.store.ingestion.pointers import has_table, pointers
 from eventproc.store.ingestion.supervisors import is_table_read, live_specs_of_table, specs_of_table
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ingestion import TIME, TablePartitioning, partition_name
+from eventproc.store.model.ingestion_errors import InvalidSpec
+
+LOG = logging.getLogger("eventproc.ingestion")
 
 
 @attrs.frozen
@@ -99,11 +103,17 @@ def partitioning(schema: DataSchema) -> TablePartitioning:
 def shortest_times(tx: Tx, of: Callable[[SupervisorSpec], int | None]) -> dict[str, int]:
     """Return a time of the specs by table, such as the retention; of several supervisors, the shortest one.
 
+    A table with a spec that is not valid any more, because an earlier version of eventproc took it, is left out.
+
     Cost: a query for each table, and a spec to parse for each of its supervisors.
     """
     found: dict[str, int] = {}
     for name in pointers(tx):
-        specs = map(SupervisorSpec.parse, live_specs_of_table(tx, name))
+        try:
+            specs = [SupervisorSpec.parse(text) for text in live_specs_of_table(tx, name)]
+        except InvalidSpec as why:
+            LOG.warning("old rows of table %s are neither compacted nor dropped: %s", name, why)
+            continue
         if times := [time for each in specs if (time := of(each)) is not None]:
             found[name] = min(times)
     return found

@@ -6,12 +6,13 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import attrs
 import pytest
 
 from eventproc.describe import SpecEffect
 from eventproc.errors import InvalidSpec, NotFound
 from eventproc.ingestion import DataSchema, Dimension, DimensionType, Metric, MetricType, SupervisorSpec
-from eventproc.ingestion.table_schema import changed_columns, table_schema, widened
+from eventproc.ingestion.table_schema import changed_columns, shortest_times, table_schema, widened
 from eventproc.store.ingestion.pointers import drop_pointer
 from tests.ingestion.support import ID, METADATA, Bench, spec_of
 
@@ -143,6 +144,17 @@ async def test_a_column_may_change_while_its_table_has_neither_rows_nor_readers(
     await bench.ep.submit_supervisor(spec_with([PAGE]))
     schema = await bench.db.read(lambda tx: table_schema(tx, "clicks"))
     assert [each.type for each in schema.dimensions] == [DimensionType.STRING]
+
+
+async def test_a_table_whose_spec_is_no_longer_valid_is_left_as_it_is(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.ep.submit_supervisor(attrs.evolve(spec_with([PAGE]), retention_ms=86_400_000))
+    await publish_some(bench)
+    retention = partial(shortest_times, of=lambda spec: spec.retention_ms)
+    assert await bench.db.read(retention) == {"clicks": 86_400_000}
+    change = "UPDATE supervisor SET spec = replace(spec, '86400000', '0')"  # an earlier version took it
+    await bench.db.write(lambda tx: tx.execute(change))
+    assert await bench.db.read(retention) == {}
 
 
 def schemas() -> list[DataSchema]:

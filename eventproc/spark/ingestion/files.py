@@ -15,11 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from eventproc.ingestion.intervals import lies_within
-from eventproc.ingestion.spec import Granularity
 from eventproc.ingestion.table_schema import shortest_times, table_schema
 from eventproc.spark.ingestion.parquet import WrittenFile, read_parquet, write_parquet
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.store.database import Tx
 from eventproc.store.ingestion import forget_dead_workers
 from eventproc.store.ingestion.iceberg import StoreTables, open_tables
 from eventproc.store.ingestion.table_paths import SCRATCH
@@ -110,17 +108,14 @@ class TableFiles:
             return self.tables.sweep(is_alive, SCRATCH) if self.files.is_local else 0
         self._swept_ms = now_ms
         self.tables.relocate()
-        for name, (granularity, retention_ms) in directory.read(_retentions).items():
-            is_old = partial(
-                lies_within, granularity=granularity, start_ms=None, end_ms=now_ms - retention_ms
-            )
+        retentions = directory.read(lambda tx: shortest_times(tx, lambda spec: spec.retention_ms))
+        for name, retention_ms in retentions.items():
             try:
+                granularity = directory.read(partial(table_schema, name=name)).segment_granularity
+                is_old = partial(
+                    lies_within, granularity=granularity, start_ms=None, end_ms=now_ms - retention_ms
+                )
                 self.tables.drop(name, is_old)
             except (EventprocError, OSError, ValueError) as why:  # other tables do not wait for it
                 LOG.warning("rows of table %s that are too old were not dropped: %s", name, why)
         return self.tables.sweep(is_alive)
-
-
-def _retentions(tx: Tx) -> dict[str, tuple[Granularity, int]]:
-    times = shortest_times(tx, lambda spec: spec.retention_ms)
-    return {name: (table_schema(tx, name).segment_granularity, time) for name, time in times.items()}

@@ -34,6 +34,7 @@ from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
     TaskOrder,
     claim_tasks,
+    finish_task,
     forget_worker,
     get_spec_text,
     keep_worker,
@@ -44,7 +45,7 @@ from eventproc.store.ingestion import (
 )
 from eventproc.store.ingestion.logs import forget_old_logs
 from eventproc.store.model.errors import Corrupt, EventprocError, Rejected, Retryable
-from eventproc.store.model.ingestion_errors import SparkEnded
+from eventproc.store.model.ingestion_errors import InvalidSpec, SparkEnded
 from eventproc.store.segments.holds import HOLD_MS
 
 LOG: Final = logging.getLogger("eventproc.ingestion")
@@ -222,11 +223,16 @@ class IngestionWorker:
             self._compaction.start()
 
     def _claim(self, tx: Tx, *, room: WorkerRoom, free: int) -> list[tuple[TaskOrder, SupervisorSpec]]:
-        orders = claim_tasks(tx, room.instance, free, room.directory.db.peers.is_alive)
-        return [
-            (order, SupervisorSpec.parse(get_spec_text(tx, order.task.supervisor, order.group.version)))
-            for order in orders
-        ]
+        claimed: list[tuple[TaskOrder, SupervisorSpec]] = []
+        for order in claim_tasks(tx, room.instance, free, room.directory.db.peers.is_alive):
+            task = order.task
+            try:
+                spec = SupervisorSpec.parse(get_spec_text(tx, task.supervisor, order.group.version))
+            except InvalidSpec as why:  # an earlier version of eventproc took it
+                finish_task(tx, task.id, room.instance, error=str(why), stats=task.stats)
+            else:
+                claimed.append((order, spec))
+        return claimed
 
     def _drain(self) -> None:
         for run in self._runs.values():
