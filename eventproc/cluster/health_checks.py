@@ -40,7 +40,7 @@ from eventproc.store.inspection.database_file import (
     has_sinks_or_holds,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
-from eventproc.store.model.errors import NotSupported, TransactionPending
+from eventproc.store.model.errors import CorruptRecord, NotSupported, TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
 from eventproc.store.segments.file_blobs import find_chunk_files
@@ -313,6 +313,8 @@ async def _check_tables(db: Database, report: HealthReport) -> None:
         report.problem(f"the tables were not checked: {why}")
     except FileNotFoundError as why:
         report.problem(f"{why}, but it is part of a table; restore a backup")
+    except CorruptRecord as why:
+        report.problem(f"{why.key}: {why.reason}; restore a backup")
     else:
         _note_lost(report, "rows of tables", files, lost)
 

@@ -34,7 +34,7 @@ from eventproc.store.inspection.database_file import (
     read_all_texts,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
-from eventproc.store.model.errors import Closed, NotSupported, Unreachable
+from eventproc.store.model.errors import Closed, CorruptRecord, NotSupported, Unreachable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, find_chunk_files
 from eventproc.store.thread_work import ThreadWork, WorkStopped
 
@@ -220,6 +220,9 @@ def _check_tables(tables: StoreTables, report: IntegrityReport) -> None:
         found = tables.contents()
     except (OSError, Unreachable) as why:
         report.problems.append(f"metadata of tables cannot be read ({why}); restore a backup")
+        return
+    except CorruptRecord as why:
+        report.problems.append(f"{why.key}: {why.reason}; restore a backup")
         return
     for path, size in found:
         report.files += 1

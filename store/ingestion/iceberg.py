@@ -73,7 +73,7 @@ from eventproc.store.ingestion.table_state import (
     within,
 )
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import CorruptRecord, InvalidArgument, NotSupported
+from eventproc.store.model.errors import CorruptRecord, EventprocError, InvalidArgument, NotSupported
 from eventproc.store.model.ingestion import (
     TIME,
     PublishOutcome,
@@ -279,13 +279,18 @@ class StoreTables:
     def contents(self) -> list[tuple[str, int | None]]:
         """Return path and size of each file of all tables as they are now; None: the size of metadata is not noted.
 
-        Raises FileNotFoundError if metadata are missing.
+        Raises FileNotFoundError if metadata are missing, CorruptRecord if they are damaged.
         """
         found: dict[str, int | None] = {}
         for name, location in self.locations().items():
-            table = self.at(name, location)
-            current = table.metadata.current_snapshot()
-            found |= sizes_of(table, [] if current is None else [current])
+            try:
+                table = self.at(name, location)
+                current = table.metadata.current_snapshot()
+                found |= sizes_of(table, [] if current is None else [current])
+            except (EventprocError, OSError):
+                raise
+            except Exception as why:  # of pyiceberg and what it uses
+                raise CorruptRecord(key=f"table {name}", reason=f"{type(why).__name__}: {why}") from why
         return sorted(found.items())
 
     # Changing.

@@ -20,6 +20,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import eventproc
 from eventproc.base import kernel
+from eventproc.cluster.health_checks import HealthReport, check_database
+from eventproc.cluster.integrity_checks import IntegrityReport, verify_directory
 from eventproc.errors import InvalidArgument, NotSupported, TableChanged
 from eventproc.runtime import Eventproc
 from eventproc.store.ingestion.iceberg import StoreTables
@@ -459,3 +461,16 @@ async def test_a_restored_store_is_swept_and_its_tables_go_on(ep: Eventproc, tmp
         assert await with_tables(again.db, lambda tables: tables.sweep(lambda _: False)) == 0
         await publish_rows(again.db, 7)
         assert await rows_of(again) == 6
+
+
+@pytest.mark.parametrize("kind", ["*.metadata.json", "*.avro"])
+async def test_doctor_and_verify_report_damaged_metadata(kind: str, ep: Eventproc, tmp_path: Path) -> None:
+    await publish_rows(ep.db, 5)
+    for file in (tmp_path / "data").rglob(kind):
+        file.write_bytes(file.read_bytes()[:-100])
+    health, integrity = HealthReport(), IntegrityReport("directory")
+    await check_database(ep.db, health, describe_spark=dict)
+    await verify_directory(ep.db, integrity)
+    for problems in (health.problems, integrity.problems):
+        (problem,) = problems
+        assert problem.startswith("table clicks: ")
