@@ -113,8 +113,10 @@ def add_spec(tx: Tx, supervisor: str, text: str | None, *, start_delay_ms: int =
 
     text: None terminates the supervisor. start_delay_ms: pause before the first run of a new one.
     """
-    found = find_spec(tx, supervisor)
-    added = SpecVersion(supervisor, 1 if found is None else found.version + 1, text, tx.now_ms)
+    version, created_ms = 1, tx.now_ms
+    if (found := find_spec(tx, supervisor)) is not None:  # the clock may have been set back since
+        version, created_ms = found.version + 1, max(found.created_ms, created_ms)
+    added = SpecVersion(supervisor, version, text, created_ms)
     tx.execute(
         "INSERT INTO supervisor (id, version, spec, created_ms) VALUES (?, ?, ?, ?)",
         (added.id, added.version, added.text, added.created_ms),

@@ -14,7 +14,7 @@ from eventproc.errors import InvalidSpec, NotFound
 from eventproc.ingestion import DataSchema, Dimension, DimensionType, Metric, MetricType, SupervisorSpec
 from eventproc.ingestion.table_schema import changed_columns, shortest_times, table_schema, widened
 from eventproc.store.ingestion.pointers import drop_pointer
-from tests.ingestion.support import ID, METADATA, Bench, spec_of
+from tests.ingestion.support import HOUR_MS, ID, METADATA, Bench, spec_of
 
 PAGE = {"name": "page", "type": "string"}
 COUNTRY = {"name": "country", "type": "string"}
@@ -123,6 +123,15 @@ async def test_a_table_keeps_its_columns_if_its_supervisor_goes_on_with_another_
     )
     schema = await bench.db.read(lambda tx: table_schema(tx, "clicks"))
     assert [each.name for each in schema.dimensions] == ["page", "country"]
+
+
+async def test_the_newest_spec_counts_also_if_the_clock_was_set_back_before_it(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.ep.submit_supervisor(spec_with([PAGE, COUNTRY]))
+    bench.clock.step_wall(-HOUR_MS)
+    await bench.ep.submit_supervisor(spec_with([{"name": "browser"}, PAGE]))
+    schema = await bench.db.read(lambda tx: table_schema(tx, "clicks"))
+    assert [each.name for each in schema.dimensions] == ["browser", "page", "country"]
 
 
 async def test_a_column_may_change_while_its_table_has_neither_rows_nor_readers(bench: Bench) -> None:
