@@ -17,7 +17,6 @@ from eventproc.store.ingestion.rows import (
     count_task,
     delete_group,
     delete_offset,
-    delete_offsets,
     find_task,
     forget_streams,
     forget_tasks,
@@ -71,6 +70,13 @@ class ForgetOffset:
 @attrs.frozen
 class ForgetOffsets:
     """Forget all committed offsets, and the incarnations of the streams."""
+
+
+@attrs.frozen
+class ForgetStream:
+    """Forget a stream that exists no more, with its committed offsets."""
+
+    stream_id: int
 
 
 @attrs.frozen
@@ -160,6 +166,7 @@ Action: TypeAlias = (
     | SetOffset
     | ForgetOffset
     | ForgetOffsets
+    | ForgetStream
     | CreateGroup
     | ExtendGroup
     | EndGroup
@@ -201,8 +208,9 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
         case ForgetOffset(key):
             delete_offset(tx, supervisor, key)
         case ForgetOffsets():
-            delete_offsets(tx, supervisor)
             forget_streams(tx, supervisor)
+        case ForgetStream(stream_id):
+            forget_streams(tx, supervisor, stream_id)
         case CreateGroup(group):
             write_group(tx, group)
             write_sequence(tx, _open(group.base, 0, group.starts))

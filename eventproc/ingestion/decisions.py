@@ -516,6 +516,8 @@ class SupervisorRun:
         for key, offset in list(self.state.offsets.items()):
             if offset.closed and key[0] in found and key not in self.view.partitions and key not in needed:
                 self.state.forget_offset(key)
+        if self.spec.io.pattern is not None:
+            self.state.forget_streams(self.view.gone - {key[0] for key in needed})
 
     def _check_idle(self) -> None:
         """Become idle if nothing was written since the last run and nothing is left to read, for long enough."""

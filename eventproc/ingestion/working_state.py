@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import attrs
@@ -16,6 +16,7 @@ from eventproc.ingestion.actions import (
     EndTask,
     ExtendGroup,
     ForgetOffset,
+    ForgetStream,
     SetDeadline,
     SetOffset,
 )
@@ -117,6 +118,11 @@ class WorkingState:
         """Forget the committed offset of a partition."""
         del self.offsets[key]
         self.actions.append(ForgetOffset(key))
+
+    def forget_streams(self, gone: Collection[int]) -> None:
+        """Forget deleted streams, but not the last one with an offset: what matches later begins at its head."""
+        if any(key[0] not in gone for key in self.offsets):
+            self.actions += map(ForgetStream, sorted(gone))
 
     def create_group(self, gid: int, starts: Positions) -> None:
         """Let a new group read from `starts`."""

@@ -109,11 +109,6 @@ def delete_offset(tx: Tx, supervisor: str, key: PartitionKey) -> None:
     )
 
 
-def delete_offsets(tx: Tx, supervisor: str) -> None:
-    """Forget all committed offsets of a supervisor."""
-    tx.execute("DELETE FROM ingest_offset WHERE supervisor = ?", (supervisor,))
-
-
 def read_streams(tx: Tx, supervisor: str) -> dict[str, int]:
     """Return the streams that a supervisor reads, {name: stream id}."""
     rows = tx.execute(
@@ -274,6 +269,9 @@ def open_sequence(tx: Tx, base: str) -> IngestSequence | None:
     return next((each for each in read_sequences(tx, base) if each.state is SequenceState.OPEN), None)
 
 
-def forget_streams(tx: Tx, supervisor: str) -> None:
-    """Forget which incarnations of streams a supervisor has read."""
-    tx.execute("DELETE FROM ingest_stream WHERE supervisor = ?", (supervisor,))
+def forget_streams(tx: Tx, supervisor: str, stream_id: int | None = None) -> None:
+    """Forget what a supervisor has read: incarnations of streams, and their offsets. stream_id: only of that one."""
+    where = "supervisor = ?" + ("" if stream_id is None else " AND stream_id = ?")
+    parameters = (supervisor,) if stream_id is None else (supervisor, stream_id)
+    for table in ("ingest_stream", "ingest_offset"):
+        tx.execute(f"DELETE FROM {table} WHERE {where}", parameters)

@@ -53,6 +53,11 @@ class IngestView:
     lags: Mapping[PartitionKey, int] | None = None
     bounds: Mapping[PartitionKey, tuple[int, int]] | None = None
 
+    @property
+    def gone(self) -> frozenset[int]:
+        """The deleted streams that were not made again: nothing is to be said about them."""
+        return self.deleted - {self.noted[name] for name in self.found.keys() & self.noted}
+
     def readable_from(self, key: PartitionKey) -> int:
         """Return the first byte of a partition that a task can read: its head, or what is held before it."""
         head = self.partitions[key].head

@@ -12,12 +12,13 @@ from eventproc.describe import SupervisorState
 from eventproc.ingestion.changes import terminate
 from eventproc.ingestion.ranges import SUPERVISOR_HOLD_MS
 from eventproc.store.catalog import get_stream
+from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.ingestion import TIME_END_MS, PublishOutcome
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments.holds import held_from
 from eventproc.workflows.policies.retention import retained_head
-from tests.ingestion.support import HOUR_MS, Bench, spec_of
+from tests.ingestion.support import HOUR_MS, ID, Bench, spec_of
 
 
 async def state_of(bench: Bench) -> SupervisorState:
@@ -171,6 +172,30 @@ async def test_streams_that_match_a_pattern_are_read_when_they_appear(bench: Ben
     assert status.streams == ("s/calls", "s/clicks")
     assert {each.stream for each in status.partitions} == {"s/calls", "s/clicks"}
     assert len(await bench.active()) == 2
+
+
+async def test_deleted_streams_of_a_pattern_are_forgotten_but_the_last_one(bench: Bench) -> None:
+    await bench.submit_and_run(streams=[], pattern="s/.*", use_earliest_offset=False)
+    worker = await bench.worker()
+    for number in range(3):
+        stream = await bench.ep.create_stream(f"s/{number}")
+        await bench.run_after(HOUR_MS)
+        assert {key[0] for key in await bench.offsets()} == {stream.stream_id}
+        assert list(await bench.db.read(partial(read_streams, supervisor=ID))) == [f"s/{number}"]
+        await bench.write(5, stream.name)
+        await stream.seal()
+        await bench.run_after(HOUR_MS)
+        await worker.claim()
+        await worker.step()
+        await bench.handoff()
+        await worker.complete_pending()
+        await bench.run()
+        await stream.delete()
+        await bench.run_after(HOUR_MS)
+    await bench.ep.create_stream("s/later")
+    await bench.write(5, "s/later")
+    await bench.run_after(HOUR_MS)
+    assert set((await bench.active())[0].starts.values()) == {0}
 
 
 async def test_a_topic_that_grows_is_read_without_its_reserve(bench: Bench) -> None:
