@@ -6,11 +6,11 @@ import glob
 import logging
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -61,6 +61,9 @@ from eventproc.store.segments.holds import (
 from eventproc.store.task_queue import BACKUP, cancel_tasks_of
 from eventproc.store.thread_work import ThreadWork, WorkStopped
 
+if TYPE_CHECKING:
+    from eventproc.store.ingestion.iceberg import StoreTables
+
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -71,13 +74,17 @@ PART: Final = ".part"
 
 async def plan_backup(db: Database, to: Path) -> BackupPlan:
     """Return what a backup would copy, after the checks of `make_backup`. Raises the same refusals."""
-    _directory, to = await anyio.to_thread.run_sync(_check_target, db, to)
+    directory, to = await anyio.to_thread.run_sync(_check_target, db, to)
+    of_tables: list[int] = []
+    if await db.read(has_tables):
+        with _missing_is_corrupt(directory):
+            of_tables = await on_tables(db, _sizes_of_tables)
 
     def look(tx: Tx) -> BackupPlan:
-        files = event_files(tx)
+        sizes = [*(each.bytes for each in event_files(tx)), *of_tables]
         with translate_file_errors(to):
             free_bytes = shutil.disk_usage(to.parent).free
-        return BackupPlan(to, database_bytes(tx), len(files), sum(each.bytes for each in files), free_bytes)
+        return BackupPlan(to, database_bytes(tx), len(sizes), sum(sizes), free_bytes)
 
     return await db.read(look)
 
@@ -257,12 +264,22 @@ def _table_files(tx: Tx, directory: Path, clock: Clock) -> list[tuple[str, int |
         return []
     from eventproc.store.ingestion.iceberg import StoreTables  # pyiceberg is an extra, and was there before
 
+    files = LocalFiles(directory / TABLES_FOLDER)
+    with _missing_is_corrupt(directory):
+        return StoreTables(OneSnapshot(tx), files, clock, synced=False).contents()
+
+
+@contextmanager
+def _missing_is_corrupt(directory: Path) -> Iterator[None]:
+    """Raise CorruptRecord if metadata of tables are missing."""
     try:
-        return StoreTables(
-            OneSnapshot(tx), LocalFiles(directory / TABLES_FOLDER), clock, synced=False
-        ).contents()
+        yield
     except FileNotFoundError as why:
         raise CorruptRecord(key=f"metadata of tables in {directory}", reason=str(why)) from why
+
+
+def _sizes_of_tables(tables: StoreTables) -> list[int]:
+    return [(tables.files.size(path) or 0) if size is None else size for path, size in tables.contents()]
 
 
 def _copy_tables(

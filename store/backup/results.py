@@ -11,7 +11,10 @@ from eventproc.store.model.short_repr import short_repr_of_fields
 
 @attrs.frozen
 class BackupPlan:
-    """What a backup would copy. free_bytes: free space where it would lie."""
+    """What a backup would copy.
+
+    files, file_bytes: of events or of tables, beside the database. free_bytes: free space where it would lie.
+    """
 
     __repr__ = short_repr_of_fields
 
@@ -31,8 +34,8 @@ class BackupPlan:
 class BackupResult:
     """A complete backup.
 
-    path: its folder. created_ms: when it was complete. bytes: size of all its files. files: number of files with events
-    beside the database.
+    path: its folder. created_ms: when it was complete. bytes: size of all its files. files: number of files, of
+    events or of tables, beside the database.
     """
 
     path: Path
@@ -46,7 +49,7 @@ class RestoreResult:
     """A restored directory.
 
     path: the directory. directory: its new identity. backup_ms: when the backup was made. bytes: size of all files.
-    files: number of files with events beside the database.
+    files: number of files, of events or of tables, beside the database.
     """
 
     __repr__ = short_repr_of_fields

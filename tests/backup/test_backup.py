@@ -548,9 +548,11 @@ async def test_published_files_of_tables_are_in_the_backup_and_in_what_is_restor
 ) -> None:
     unused, used = await publish_rows(ep.db, 1), await publish_rows(ep.db, HOUR_MS, HOUR_MS + 1)
     await on_tables(ep.db, lambda tables: tables.drop("clicks", lambda file: file.start_ms < HOUR_MS))
+    plan = await ep.preview_backup(tmp_path / "backup")
     result = await ep.backup(tmp_path / "backup")
     found = read_manifest(tmp_path / "backup")
     paths = {each.path for each in found.tables}
+    assert (plan.files, plan.file_bytes) == (result.files, result.bytes - found.database_bytes)
     assert used in paths
     assert unused not in paths
     assert result.files == found.files + len(paths)
