@@ -419,11 +419,14 @@ class SnapshotReader:
     def __call__(
         self, connection: PostgresConnection, fn: Callable[[Tx], T], clock: Clock, shared: SharedState
     ) -> T:
-        """See `ReadOne`. Waits for the server as long as a write does. Raises Unreachable."""
-        began_ms = clock.monotonic_ms()
+        """See `ReadOne`. From its first lost connection on, it tries as long as a write waits. Raises Unreachable."""
+        lost_ms: int | None = None
 
         def waited_ms() -> int:
-            return clock.monotonic_ms() - began_ms
+            return 0 if lost_ms is None else clock.monotonic_ms() - lost_ms
+
+        def is_late() -> bool:
+            return waited_ms() >= WRITE_WAIT_MS_MAX
 
         while True:
             try:
@@ -431,7 +434,9 @@ class SnapshotReader:
             except psycopg.Error as why:
                 if not is_lost(why):
                     raise
-                if not connection.connect_until(self._closing, lambda: waited_ms() >= WRITE_WAIT_MS_MAX):
+                lost_ms = clock.monotonic_ms() if lost_ms is None else lost_ms
+                # It may connect, and the read ends the connection each time.
+                if is_late() or not connection.connect_until(self._closing, is_late):
                     reason = f"{one_line(why)}, for {waited_ms() / 1000:.1f} s"
                     raise Unreachable(place=connection.address.name, reason=reason) from why
 
