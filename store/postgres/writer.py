@@ -141,7 +141,7 @@ class PostgresWriter(WriterConnection):
     def _was_committed(self, number: int, why: psycopg.Error) -> bool:
         """Find out, on another connection, whether a batch was committed. Waits for the server.
 
-        Raises DatabaseStopped if the opening is closed before.
+        Raises DatabaseStopped if the opening is closed before, or the server refuses to tell.
         """
         LOG.warning(
             "%s: the connection broke in a commit (%s); asking for its outcome", self.path, one_line(why)
@@ -154,9 +154,11 @@ class PostgresWriter(WriterConnection):
                     "UPDATE opening SET at_ms = $1 WHERE id = $2", (self._now_ms, self._opening_id)
                 )
             except psycopg.Error as again:
-                if trouble_of(again) is not Trouble.LOST:
-                    raise
-                continue
+                if trouble_of(again) is Trouble.LOST:
+                    continue
+                self._pg.close()  # otherwise the batch would run again, and it may have been committed
+                reason = f"the outcome of a commit is not known ({one_line(again)}); open it again"
+                raise DatabaseStopped(path=self.path, reason=reason) from again
             return self._found[self._opening_id] >= number
         raise DatabaseStopped(
             path=self.path, reason="closed before the outcome of a commit was known"
