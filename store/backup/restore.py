@@ -135,6 +135,8 @@ def _remove_interrupted(to: Path) -> None:
     if is_locked(to / RESTORE_PART / _LOCK):
         reason = "another process is restoring a backup into it; wait for its end"
         raise StoreUnusable(path=str(to), reason=reason)
+    if not _check_target(to):  # it has been removed meanwhile; if it has ended, this raises
+        return
     # In this order: without the folder of unfinished files, the others would count as somebody else's.
     for name in _FOLDERS:
         shutil.rmtree(to / name, ignore_errors=True)
