@@ -150,7 +150,11 @@ class ChunkWriter:
         self.path = path
         self.count = 0
         self._file = CountedFile(files.create(path))
-        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), schema)
+        try:
+            self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), schema)
+        except BaseException:
+            self._file.abandon()
+            raise
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._batch_bytes = batch_bytes

@@ -154,7 +154,8 @@ class ChunkExporter:
                     _, end = wanted[found.segment]
                     wanted[found.segment] = (found.end, end)
                     if found.end == end or file.writer.size_bytes >= CHUNK_BYTES_MAX:
-                        finished.append(self._finish(found.segment, writing.pop(found.segment)))
+                        finished.append(self._finish(found.segment, file))
+                        del writing[found.segment]
                     if found.end == end:
                         del wanted[found.segment]
                 yield finished

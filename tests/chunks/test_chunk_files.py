@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import zlib
@@ -36,7 +37,7 @@ from eventproc.store.chunks.index import (
 from eventproc.store.chunks.ingest import SinkBatch, record_routed_batch
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.memory_database import open_memory_database
-from eventproc.store.file_store import LocalFiles
+from eventproc.store.file_store import CountedFile, LocalFiles
 from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.records import RecordKind, keys
@@ -241,6 +242,24 @@ async def test_when_a_part_fails_no_file_stays_unfinished(db: Database, tmp_path
     with pytest.raises(OSError, match=format_segment(TWO)):
         await export(db, tmp_path / "files", ranges, part_bytes_min=1)
     assert list(folder.paths()) == []
+
+
+@pytest.mark.parametrize("writes", range(12))
+async def test_when_a_write_fails_no_file_stays_unfinished(
+    writes: int, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, left = CountedFile.write, iter(range(writes))
+
+    def write(file: CountedFile, data: bytes | memoryview) -> int:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return writing(file, data)
+
+    borders = await _ten(db)
+    monkeypatch.setattr(CountedFile, "write", write)
+    with pytest.raises(OSError, match="no space"):
+        await export(db, tmp_path / "files", [HeldRange(ONE, 0, borders[-1])])
+    assert list(LocalFiles(tmp_path / "files").paths()) == []
 
 
 async def test_second_export_of_a_range_keeps_the_file_of_the_first(db: Database, tmp_path: Path) -> None:
