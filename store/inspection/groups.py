@@ -23,8 +23,7 @@ def unrecorded_states(tx: Tx) -> Iterator[str]:
         "SELECT group_name, stream_id FROM key_state UNION SELECT group_name, stream_id FROM watermark"
     ).fetchall():
         found = find(tx, STATE, group)
-        is_dropped = (
-            find(tx, DROPPED, dropped_key(group, stream_id)) is not None
-        )  # the sweep deletes its rows
+        # The sweep deletes the rows of a dropped one.
+        is_dropped = find(tx, DROPPED, dropped_key(group, stream_id)) is not None
         if not is_dropped and (found is None or found.value.stream_id != stream_id):
             yield group
