@@ -1,11 +1,7 @@
 """What every test may use: both event loops (trio in virtual time), the number of seeds, and the marks of slow tests.
 
-Async tests need no mark: each runs on asyncio and on trio. A test of what exists on asyncio alone (the database in a
-file) overrides the fixture, in its module or in its folder's conftest:
-
-    @pytest.fixture
-    def anyio_backend() -> str:
-        return "asyncio"
+Async tests need no mark: each runs on asyncio and on trio. For tests of what exists on asyncio alone (the database in a
+file), their module or their folder's conftest imports the fixture of `tests.support.asyncio_alone`.
 """
 
 from __future__ import annotations

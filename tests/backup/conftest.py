@@ -10,11 +10,7 @@ import pytest
 import eventproc
 from eventproc.runtime import Eventproc
 from tests.backup.support import fill
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 
 
 @pytest.fixture

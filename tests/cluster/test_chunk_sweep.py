@@ -29,13 +29,9 @@ from eventproc.store.ownership import claim
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold
 from eventproc.testing.clock import VirtualClock
 from tests.database.support import open_database
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 
 SEGMENT, STREAM_ID = SegmentId(0), 7
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.buckets import BUCKET_COUNT
 from eventproc.store.ownership import find_owner
 from eventproc.store.task_queue import TaskInfo, TaskStatus, submit_task
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.subprocess
@@ -80,11 +81,6 @@ OWNER_OF_ALL = """
 
 EVERYTHING = 1 + 1 + CONTAINER_COUNT + BUCKET_COUNT
 """The task, the host, the containers and the buckets."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def owners_of_all(tx: Tx) -> set[str]:

@@ -20,11 +20,7 @@ from eventproc.testing import Deaths, check, run_until_death
 from eventproc.workflows.requests import CreateStream
 from eventproc.workflows.sweeps import free_due
 from tests.cluster.support import running_host
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 
 
 async def _owner(ep: Eventproc) -> Owner:

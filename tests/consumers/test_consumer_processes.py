@@ -14,17 +14,13 @@ from eventproc import Topic
 from eventproc.groups import watch_group
 from eventproc.runtime import Eventproc
 from eventproc.testing import check
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.subprocess
 
 WORKER = Path(__file__).parent / "worker.py"
 EVENTS = 1_500
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def produce(topic: Topic, numbers: range, partitions: int) -> None:

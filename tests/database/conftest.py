@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.database.support import FORMS_AND_SERVER, World, open_world
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Files need asyncio. A module that tests all forms derives its own from `form`."""
-    return "asyncio"
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 
 
 @pytest.fixture(params=FORMS_AND_SERVER)

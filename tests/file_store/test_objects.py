@@ -43,15 +43,11 @@ from eventproc.testing import check, violations
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.crash import PATIENCE_S
 from tests.cluster.support import ended_task
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.postgres import Server
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.subprocess
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(params=["directory", "server"])

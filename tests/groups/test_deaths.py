@@ -20,11 +20,6 @@ from eventproc.testing import Deaths, VirtualClock, check, run_seeded, run_until
 EVENTS = 60
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Lives:
     """One group, read by one process after the other."""
 

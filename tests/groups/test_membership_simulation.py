@@ -8,11 +8,6 @@ from eventproc.testing import run_seeded
 from tests.groups.membership_simulation import MembershipSimulation
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.hunt(seeds=20)
 @pytest.mark.acceptance("K36", differs="simulated members")
 def test_every_segment_has_one_owner_at_most_and_comes_to_its_target(seed: int) -> None:

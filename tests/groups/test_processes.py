@@ -16,6 +16,7 @@ from eventproc import Group, Stream
 from eventproc.groups import watch_group
 from eventproc.runtime import Eventproc
 from eventproc.testing import check
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.subprocess
@@ -23,11 +24,6 @@ pytestmark = pytest.mark.subprocess
 WORKER = Path(__file__).parent / "worker.py"
 KEYS = 20
 EVENTS = 2_000
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Arena:

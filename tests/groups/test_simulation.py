@@ -9,11 +9,6 @@ from eventproc.testing import run_seeded
 from tests.groups.simulation import GroupSimulation
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.hunt(seeds=8)
 @pytest.mark.acceptance("K42")
 def test_each_event_is_delivered_to_exactly_one_reader_in_order_of_its_key(seed: int) -> None:

@@ -19,6 +19,7 @@ from tests.cli.conftest import run_here
 from tests.ingestion.support import HOUR_MS, publish_rows, spec_of
 from tests.server.access_support import READ, add_user, loaded
 from tests.server.rest_client import OWN, RestInMemory
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 
 SPEC = {"io": {"streams": ["s/t"]}, "schema": {"datasource": "clicks", "dimensions": ["page"]}}
 
@@ -30,11 +31,6 @@ async def opened(folder: Path) -> AsyncIterator[Eventproc]:
         await ep.create_stream("s/t")
         await ep.submit_supervisor({"id": "clicks", **SPEC})
         yield ep
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

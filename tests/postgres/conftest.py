@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.postgres import Server
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.reaper import WRITER_MEMORY_MS
 from tests.segments.support import STREAM, STREAM_ID, appending, make_segments, payloads, rows
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.sqlite import sqlite_of
 from tests.support.virtual_time import SteppingClock
 
@@ -38,11 +39,6 @@ from tests.support.virtual_time import SteppingClock
 @pytest.fixture
 def clock() -> SteppingClock:
     return SteppingClock()
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

@@ -20,11 +20,6 @@ DELIVERIES_MAX = 4
 EventId = tuple[SegmentId, int]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class ShareLives:
     """One share group, consumed by one process after the other."""
 

@@ -13,6 +13,7 @@ import eventproc
 from eventproc.store.groups import watch_share
 from eventproc.testing import check
 from tests.shares.support import poll_now, write_numbers
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.subprocess
@@ -20,11 +21,6 @@ pytestmark = pytest.mark.subprocess
 WORKER = Path(__file__).parent / "worker.py"
 EVENTS = 1_200
 LOCK_MS = 2_000
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def lines_of(base: Path) -> list[list[str]]:

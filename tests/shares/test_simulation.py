@@ -8,11 +8,6 @@ from eventproc.testing import run_seeded
 from tests.shares.simulation import ShareSimulation
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.hunt(seeds=20)
 def test_events_are_accepted_once_or_become_dead_letters(seed: int) -> None:
     run_seeded(ShareSimulation(seed).run, seed=seed)

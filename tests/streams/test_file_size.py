@@ -17,17 +17,12 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import CHECKPOINT, WRITE_COMMITTED
 from eventproc.store.segments.free_pages import FREE_BYTES_MAX, FREE_BYTES_MIN, surplus_pages
 from eventproc.testing import CrashDirectory, FaultPlan, VirtualClock, kill_now
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.child_process import PATIENCE_S, run
 from tests.support.virtual_time import virtual_time
 
 PAGE = 16_384
 MIB = 2**20
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """A directory runs on asyncio only."""
-    return "asyncio"
 
 
 @pytest.mark.parametrize(

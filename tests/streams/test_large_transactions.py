@@ -17,6 +17,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.limits import PREPARE_BYTES, PREPARE_ROWS, PREPARED_ROWS
 from eventproc.streams import Stream
 from eventproc.streams.staging import STAGE_BYTES
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.memory import stored_ep as stored_ep  # a fixture: ep
 
 T = TypeVar("T")
@@ -29,11 +30,6 @@ SEGMENTS: Final = 4
 STEP_BYTES_MAX: Final = PREPARE_BYTES + STAGE_BYTES
 STEP_ROWS_MAX: Final = 2 * max(PREPARED_ROWS, PREPARE_ROWS)
 """A row that moves is two: one that comes and one that goes."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

@@ -29,13 +29,8 @@ from eventproc.streams import Stream
 from eventproc.streams.offload import OffloadResult, offload
 from eventproc.testing import check
 from eventproc.testing.faults import Deaths, run_until_death
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.memory import stored_ep as stored_ep  # a fixture: ep
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 T = TypeVar("T")
 

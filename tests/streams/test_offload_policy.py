@@ -16,6 +16,7 @@ from eventproc.errors import InvalidArgument, NotSupported, StreamSealed
 from eventproc.streams import offload as offloading
 from eventproc.testing import VirtualClock
 from tests.cluster.support import ended_task
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
 
 HOUR_MS = 3_600_000
@@ -24,11 +25,6 @@ LOOK_MS = 60_000
 
 EVENT_BYTES = 1_008
 """Size of an event of `write`, with its frame."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def write(stream: Stream, count: int) -> None:

@@ -17,11 +17,7 @@ from eventproc.streams import request_calls
 from eventproc.streams.request_calls import run_request
 from eventproc.testing import VirtualClock, run_seeded
 from eventproc.workflows.requests import Operation, SealStream
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 
 
 async def test_a_request_that_cannot_be_recorded_in_time_is_refused_and_never_runs(

@@ -17,6 +17,7 @@ from eventproc.runtime import Eventproc
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from tests.backup.support import restored
 from tests.cluster.support import ended_task
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
 from tests.topics.compaction_twin import kept, verify_newest, write_any
 from tests.topics.support import all_events
@@ -24,11 +25,6 @@ from tests.topics.support import all_events
 DAY_MS = 24 * 3_600_000
 NEWEST = [96, 97, 98, 99]
 SOON = CompactionPolicy(min_age_ms=0, tombstone_ms=DAY_MS)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def write(topic: Topic, *events: tuple[str, bytes]) -> None:

@@ -10,16 +10,12 @@ import eventproc
 from eventproc import CompactionPolicy
 from eventproc.runtime import Eventproc
 from eventproc.testing import Fault, FaultPlan, VirtualRuntime
+from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
 from tests.topics.compaction_twin import verify_killed_compaction
 from tests.topics.support import all_events
 
 SOON = CompactionPolicy(min_age_ms=0, tombstone_ms=0)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def test_runs_that_are_joined_between_two_passes_keep_no_older_event_of_a_tombstone(
