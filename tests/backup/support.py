@@ -12,6 +12,7 @@ from eventproc.store.chunks.offload import OffloadLimits
 from eventproc.streams import Stream
 from eventproc.streams.offload import offload
 from eventproc.testing import check
+from tests.support.reading import payloads_of
 
 COUNT = 40
 
@@ -38,9 +39,7 @@ def payload(number: int) -> bytes:
 async def numbers(ep: Eventproc, name: str = "s/x") -> list[int]:
     """Return the numbers of the stream's events, after all invariants were checked."""
     await check(ep.db)
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [int(event.payload.split()[0]) async for event in reader.until(await stream.tail())]
+    return [int(payload.split()[0]) for payload in await payloads_of(await ep.stream(name))]
 
 
 def mode_of(folder: Path) -> int:

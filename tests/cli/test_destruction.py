@@ -23,6 +23,7 @@ from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, GROUP, PATIENCE_S, environment
 from tests.cli.test_output import COMMANDS, INVOCATIONS, MAILER, NEEDS_SPARK, add_dead_letter
 from tests.cli.test_transactions import begin
+from tests.support.reading import payloads_of
 
 T = TypeVar("T")
 
@@ -62,12 +63,6 @@ def look(cli: Cli, what: Callable[[Eventproc], Awaitable[T]]) -> T:
     return anyio.run(run)
 
 
-async def events_of(ep: Eventproc, name: str) -> list[bytes]:
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
-
-
 async def stored(ep: Eventproc) -> dict[str, object]:
     """Return all that a destructive command could destroy, and what it would leave behind."""
     streams, groups = await ep.streams(), await ep.groups()
@@ -78,7 +73,7 @@ async def stored(ep: Eventproc) -> dict[str, object]:
         "shares": [each.name for each in await ep.share_groups()],
         "requests": [(each.id, each.status) for each in await ep.requests.list()],
         "heads": {each.name: await (await ep.stream(each.name)).head() for each in streams},
-        "events": {each.name: await events_of(ep, each.name) for each in streams},
+        "events": {each.name: await payloads_of(await ep.stream(each.name)) for each in streams},
         "transactions": {
             each.name: [(txn.id, txn.state) for txn in await (await ep.stream(each.name)).transactions()]
             for each in streams
@@ -155,7 +150,9 @@ async def kept(ep: Eventproc) -> dict[str, Counter[object]]:
     ]
     return {
         "streams": Counter(streams),
-        "events": Counter([payload for name in streams for payload in await events_of(ep, name)]),
+        "events": Counter(
+            [payload for name in streams for payload in await payloads_of(await ep.stream(name))]
+        ),
         "transactions": Counter(txn.id for txn in transactions if txn.state != "aborted"),
         "groups": Counter(each.name for each in await ep.groups()),
     }

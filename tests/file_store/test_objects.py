@@ -45,6 +45,7 @@ from eventproc.testing.crash import PATIENCE_S
 from tests.cluster.support import ended_task
 from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.postgres import Server
+from tests.support.reading import events_of, payloads_of
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.subprocess
@@ -81,8 +82,7 @@ async def write(stream: Stream, first: int = 0, count: int = 1000) -> None:
 
 
 async def numbers_in(stream: Stream) -> list[int]:
-    async with stream.reader() as reader:
-        return [int(event.payload[:6]) async for event in reader.until(await stream.tail())]
+    return [int(payload[:6]) for payload in await payloads_of(stream)]
 
 
 def cut_before(event: Event, tail: StreamCut) -> StreamCut:
@@ -160,8 +160,7 @@ async def test_slow_storage_holds_neither_writers_nor_readers(
     ep: Eventproc, stream: Stream, s3: S3Server, work: str
 ) -> None:
     await write(stream)
-    async with stream.reader() as reader:
-        events = [event async for event in reader.until(await stream.tail())]
+    events = await events_of(stream)
     await stream.offload()
     other = await ep.create_stream("s/other")
     s3.faults += ["stall .arrow"]
@@ -182,8 +181,7 @@ async def test_slow_storage_holds_neither_writers_nor_readers(
 
 async def test_truncating_inside_of_an_object_reads_its_borders(ep: Eventproc, stream: Stream) -> None:
     await write(stream)
-    async with stream.reader() as reader:
-        events = [event async for event in reader.until(await stream.tail())]
+    events = await events_of(stream)
     await stream.offload()
     await stream.truncate(cut_before(events[700], await stream.tail()))
     assert await numbers_in(stream) == list(range(700, 1000))

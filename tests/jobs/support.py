@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import eventproc
 from eventproc import Event, Eventproc
+from tests.support.reading import payloads_of
 
 JOBS, OUT, GROUP = "s/jobs", "s/out", "s/work"
 
@@ -26,9 +27,7 @@ async def submit(stream: eventproc.Stream, payloads: Iterable[bytes]) -> None:
 
 async def outcome(ep: Eventproc, name: str = OUT) -> list[bytes]:
     """Return the payloads of all events of a stream, in order."""
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [each.payload async for batch in reader.batches(until=await stream.tail()) for each in batch]
+    return await payloads_of(await ep.stream(name))
 
 
 def number_of(event: Event) -> int:

@@ -8,6 +8,7 @@ from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.streams import JointTransaction, Stream
 from eventproc.topics import Group
+from tests.support.reading import events_of
 
 TARGETS = ("s/a", "s/b", "s/c")
 
@@ -15,12 +16,6 @@ TARGETS = ("s/a", "s/b", "s/c")
 def outputs(number: int) -> tuple[str, str]:
     """Return the streams that the input `number` belongs into."""
     return TARGETS[number % 3], TARGETS[(number + 1) % 3]
-
-
-async def visible(stream: Stream) -> list[bytes]:
-    """Return all payloads of the stream that a reader gets now."""
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
 
 
 async def finished(group: Group) -> int:
@@ -53,10 +48,8 @@ async def states(ep: Eventproc, txn_id: str) -> dict[str, str]:
 async def read_outputs(ep: Eventproc, name: str, *, events: int, keys: int) -> dict[str | None, list[int]]:
     """Return the payloads of a target by key, after it has each of its inputs once, in the order of its key."""
     found: dict[str | None, list[int]] = {}
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        async for event in reader.until(await stream.tail()):
-            found.setdefault(event.key, []).append(int(event.payload))
+    for event in await events_of(await ep.stream(name)):
+        found.setdefault(event.key, []).append(int(event.payload))
     for key in range(keys):
         wanted = [number for number in range(events) if number % keys == key and name in outputs(number)]
         assert found.get(str(key), []) == wanted, f"{name}, key {key}"

@@ -25,7 +25,8 @@ from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.transactions import watch_txn
 from eventproc.streams import Stream
 from eventproc.topics import Group
-from tests.joint.support import fail_in, finished, states, take, visible
+from tests.joint.support import fail_in, finished, states, take
+from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.usefixtures("joint_path")
 
@@ -34,8 +35,8 @@ async def test_events_of_all_streams_become_visible_together(ep: Eventproc, targ
     async with ep.transaction() as txn:
         for number, target in enumerate(targets):
             await txn.write(target, b"%d" % number, key="k")
-        assert [await visible(target) for target in targets] == [[], [], []]
-    assert [await visible(target) for target in targets] == [[b"0"], [b"1"], [b"2"]]
+        assert [await payloads_of(target) for target in targets] == [[], [], []]
+    assert [await payloads_of(target) for target in targets] == [[b"0"], [b"1"], [b"2"]]
     assert await states(ep, txn.id) == {"s/a": "committed", "s/b": "committed", "s/c": "committed"}
     assert sorted(txn.appended) == ["s/a", "s/b", "s/c"]
     with pytest.raises(TransactionDecided):
@@ -46,7 +47,7 @@ async def test_a_failure_in_the_block_writes_nothing_anywhere(ep: Eventproc, tar
     txn = ep.transaction()
     with pytest.raises(ZeroDivisionError):
         await fail_in(txn, targets[0], b"1")
-    assert await visible(targets[0]) == []
+    assert await payloads_of(targets[0]) == []
     with pytest.raises((TransactionAborted, IllegalTransition)):
         await txn.write(targets[0], b"2")
 
@@ -62,7 +63,7 @@ async def test_the_progress_moves_with_the_commit_and_not_before(
                 await txn.write(targets[1], event.payload, key="k")
                 assert await finished(group) == number
             assert await finished(group) == number + 1
-    assert await visible(targets[0]) == await visible(targets[1]) == [b"0", b"1", b"2"]
+    assert await payloads_of(targets[0]) == await payloads_of(targets[1]) == [b"0", b"1", b"2"]
 
 
 async def test_events_read_in_the_block_come_again_if_it_fails(
@@ -82,7 +83,7 @@ async def test_events_read_in_the_block_come_again_if_it_fails(
                 await txn.write(targets[0], payload, key="k")
         assert await finished(group) == 4
         assert await take(reader, 1) == [b"4"]
-    assert await visible(targets[0]) == [b"0", b"1", b"2", b"3"]
+    assert await payloads_of(targets[0]) == [b"0", b"1", b"2", b"3"]
 
 
 async def test_a_transaction_without_events_moves_the_progress_alone(ep: Eventproc, group: Group) -> None:
@@ -109,7 +110,7 @@ async def test_a_fenced_segment_rolls_everything_back(
 
         with pytest.raises(SegmentFenced):
             await attempt()
-        assert [await visible(target) for target in targets] == [[], [], []]
+        assert [await payloads_of(target) for target in targets] == [[], [], []]
         assert await finished(group) == 0
         assert set((await states(ep, txn.id)).values()) <= {"aborted", "aborting"}
         assert await take(reader, 1) == payloads
@@ -141,7 +142,7 @@ async def test_a_closed_reader_cannot_commit(ep: Eventproc, group: Group, target
     await take(reader, 1)
     with pytest.raises(Closed):
         await close_meanwhile()
-    assert await visible(targets[0]) == []
+    assert await payloads_of(targets[0]) == []
     assert await finished(group) == 0
     with pytest.raises(Closed):
         await ep.transaction(consumer=reader).__aenter__()
@@ -165,7 +166,7 @@ async def test_a_stream_that_ended_meanwhile_aborts_all(
 
         with pytest.raises((StreamSealed, NotFound, StreamReplaced, TransactionAborted)):
             await attempt()
-        assert await visible(targets[0]) == await visible(targets[2]) == []
+        assert await payloads_of(targets[0]) == await payloads_of(targets[2]) == []
         assert await take(reader, 1) == payloads
 
 
@@ -181,7 +182,7 @@ async def test_a_seal_aborts_what_is_staged_in_all_streams(ep: Eventproc, target
 
     with pytest.raises(TransactionAborted, match="in s/b"):
         await attempt()
-    assert await visible(targets[0]) == []
+    assert await payloads_of(targets[0]) == []
     assert set((await states(ep, txn.id)).values()) <= {"aborting", "aborted"}
 
 
@@ -196,7 +197,7 @@ async def test_a_large_transaction_is_staged_and_committed_in_all_streams(
                 await txn.write(targets[number % 3], b"%2d" % number + large, key="k")
             assert await finished(group) == 0
         assert await finished(group) == 1
-    found = [[int(payload[:2]) for payload in await visible(target)] for target in targets]
+    found = [[int(payload[:2]) for payload in await payloads_of(target)] for target in targets]
     assert found == [list(range(first, 40, 3)) for first in range(3)]
 
 
@@ -222,7 +223,7 @@ async def test_another_handle_may_only_abort_a_transaction_with_progress(
         with pytest.raises(TransactionAborted, match="by its owner"):
             await attempt()
         assert await take(reader, 1) == [b"0"]
-    assert await visible(targets[0]) == await visible(targets[1]) == []
+    assert await payloads_of(targets[0]) == await payloads_of(targets[1]) == []
 
 
 async def test_another_handle_may_commit_a_transaction_without_progress(
@@ -234,7 +235,7 @@ async def test_another_handle_may_commit_a_transaction_without_progress(
         await txn.flush()
         await targets[1].transaction_of(txn.id).commit()
         await targets[0].transaction_of(txn.id).commit()
-    assert [await visible(target) for target in targets] == [[b"1"], [b"2"], []]
+    assert [await payloads_of(target) for target in targets] == [[b"1"], [b"2"], []]
 
 
 async def test_a_commit_by_another_handle_counts_also_after_a_ping_has_met_it_in_one_stream(
@@ -249,7 +250,7 @@ async def test_a_commit_by_another_handle_counts_also_after_a_ping_has_met_it_in
         await targets[1].transaction_of(txn.id).commit()
         assert await txn.ping() is PingResult.COMMITTED
     assert sorted(txn.appended) == ["s/a", "s/b"]
-    assert [await visible(target) for target in targets] == [[b"1"], [b"2"], []]
+    assert [await payloads_of(target) for target in targets] == [[b"1"], [b"2"], []]
 
 
 async def test_a_ping_extends_the_lease_in_all_streams_and_its_end_aborts_all(
@@ -278,7 +279,7 @@ async def test_a_ping_extends_the_lease_in_all_streams_and_its_end_aborts_all(
 
     with pytest.raises(TransactionAborted, match="its lease ended"):
         await attempt()
-    assert await visible(targets[0]) == []
+    assert await payloads_of(targets[0]) == []
 
 
 async def test_transactions_are_listed_by_each_of_their_streams(ep: Eventproc, targets: list[Stream]) -> None:
@@ -308,4 +309,4 @@ async def test_an_invalid_call_is_refused_and_changes_nothing(ep: Eventproc, tar
         await txn.write("s/a", b"1")
     with pytest.raises(IllegalTransition):
         await txn.__aenter__()
-    assert await visible(targets[0]) == [b"1"]
+    assert await payloads_of(targets[0]) == [b"1"]

@@ -12,9 +12,10 @@ from eventproc.errors import Closed, IllegalTransition, LockLost, TransactionAbo
 from eventproc.runtime import Eventproc
 from eventproc.shares import Delivery, ShareConsumer, ShareGroup
 from eventproc.streams import Stream
-from tests.joint.support import fail_in, visible
+from tests.joint.support import fail_in
 from tests.shares.support import poll_now
 from tests.support.memory import clock as clock, timed_ep as ep
+from tests.support.reading import payloads_of
 from tests.support.virtual_time import virtual_time
 
 __all__ = ["clock", "ep"]
@@ -60,7 +61,9 @@ async def test_accepted_deliveries_are_finished_with_the_commit_and_not_before(
         await consumer.accept(events[6:])
         with pytest.raises(LockLost):
             await consumer.accept(events[0])
-    assert sorted(await visible(targets[0])) == sorted(await visible(targets[1])) == payloads(events[:6])
+    assert (
+        sorted(await payloads_of(targets[0])) == sorted(await payloads_of(targets[1])) == payloads(events[:6])
+    )
     assert await left(work) == 0
 
 
@@ -76,7 +79,7 @@ async def test_each_event_of_a_loop_is_finished_with_its_own_transaction(
                 assert await left(work) == count
             count -= 1
             assert await left(work) == count
-    assert await visible(targets[2]) == [b"%d" % number for number in range(10)]
+    assert await payloads_of(targets[2]) == [b"%d" % number for number in range(10)]
 
 
 async def test_a_poll_in_the_block_accepts_the_previous_one_with_the_commit(
@@ -111,7 +114,7 @@ async def test_a_failed_block_leaves_its_deliveries_held_until_their_locks_end(
         with pytest.raises(LockLost):
             await failing.accept(events)
         await other.accept(again)
-    assert await visible(targets[0]) == []
+    assert await payloads_of(targets[0]) == []
     assert await left(work) == 0
 
 
@@ -158,11 +161,11 @@ async def test_a_lost_lock_refuses_the_commit_and_nothing_is_applied(
 
         with pytest.raises(LockLost, match="s/in"):
             await attempt()
-        assert [await visible(target) for target in targets] == [[], [], []]
+        assert [await payloads_of(target) for target in targets] == [[], [], []]
         assert await left(work) == 10
         async with ep.transaction(consumer=consumer) as txn:
             await txn.write(targets[0], b"2")
-    assert await visible(targets[0]) == [b"2"]
+    assert await payloads_of(targets[0]) == [b"2"]
 
 
 async def test_an_aborted_or_timed_out_transaction_accepts_nothing(
@@ -188,7 +191,7 @@ async def test_an_aborted_or_timed_out_transaction_accepts_nothing(
         assert (await left(work), consumer.held_events) == (10, 10)
         await consumer.accept(events)
     assert await left(work) == 0
-    assert await visible(targets[0]) == []
+    assert await payloads_of(targets[0]) == []
 
 
 async def test_releasing_and_renewing_in_the_block_act_immediately(
@@ -241,6 +244,6 @@ async def test_a_consumer_has_one_transaction_and_must_be_open(
         await attempt()
     with pytest.raises(Closed):
         await ep.transaction(consumer=consumer).__aenter__()
-    assert await visible(targets[0]) == []
+    assert await payloads_of(targets[0]) == []
     async with work.consumer("d") as other:
         assert len(await other.poll()) == 10

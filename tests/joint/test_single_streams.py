@@ -14,7 +14,8 @@ from eventproc.store.inspection.transactions import txn_violations
 from eventproc.store.model.errors import TransactionAborted
 from eventproc.store.transactions import commit_round, watch_txn
 from eventproc.streams import Stream
-from tests.joint.support import states, visible
+from tests.joint.support import states
+from tests.support.reading import payloads_of
 
 
 async def test_giving_up_drops_the_events_of_the_failing_stream_only(
@@ -41,7 +42,7 @@ async def test_giving_up_drops_the_events_of_the_failing_stream_only(
     await seen.abort(force=True)
     with pytest.raises(TransactionAborted, match="its commit failed: LookupError"):
         await seen.commit()
-    assert [await visible(target) for target in targets] == [[], [b"1"], [b"1"]]
+    assert [await payloads_of(target) for target in targets] == [[], [b"1"], [b"1"]]
     described = await targets[1].transaction_of(txn.id).status()
     assert described.streams == ("s/b", "s/c")
     assert (await states(ep, txn.id))["s/b"] == "committed"

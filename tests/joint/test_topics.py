@@ -11,7 +11,7 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.topics import Consumer, Topic
-from tests.joint.support import visible
+from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.usefixtures("joint_path")
 
@@ -51,7 +51,7 @@ async def test_progress_and_outputs_of_a_poll_are_committed_together(
         assert polled == 9
     assert (await group.describe()).events == 0
     for target in bills:
-        assert sorted(await visible(target)) == [b"%d" % number for number in range(9)]
+        assert sorted(await payloads_of(target)) == [b"%d" % number for number in range(9)]
 
 
 async def test_a_consumer_is_set_back_if_the_transaction_fails(ep: Eventproc, clicks: Topic) -> None:
@@ -65,7 +65,7 @@ async def test_a_consumer_is_set_back_if_the_transaction_fails(ep: Eventproc, cl
         while len(again) < len(first):
             again += [event.payload for event in await consumer.poll(100)]
         assert sorted(again)[: len(first)] == sorted(first)
-        assert await visible(bills) == []
+        assert await payloads_of(bills) == []
 
 
 async def test_a_topic_that_grows_meanwhile_takes_the_events(ep: Eventproc, clicks: Topic) -> None:
@@ -76,8 +76,8 @@ async def test_a_topic_that_grows_meanwhile_takes_the_events(ep: Eventproc, clic
             await txn.write(clicks, b"%d" % (number + 9), key=str(number))
         await bills.add_partitions(2)
         await txn.write("s/bills", b"6", partition=1)
-    assert sorted(await visible(bills)) == [b"%d" % number for number in range(7)]
-    assert len(await visible(clicks)) == 15
+    assert sorted(await payloads_of(bills)) == [b"%d" % number for number in range(7)]
+    assert len(await payloads_of(clicks)) == 15
 
 
 def test_a_block_that_asyncio_cancels_gives_the_progress_back() -> None:
@@ -111,4 +111,4 @@ async def _cancel_in_each_turn() -> None:
                 failing.cancel()
                 await asyncio.wait([failing])
                 assert failing.cancelled() or isinstance(failing.exception(), ZeroDivisionError)
-        assert await visible(bills) == []
+        assert await payloads_of(bills) == []

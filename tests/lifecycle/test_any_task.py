@@ -14,7 +14,7 @@ import eventproc
 from eventproc import Event, Eventproc, Opening, Stream
 from eventproc.errors import Closed, DatabaseStopped, IllegalTransition, StreamSealed, WriterFailed
 from eventproc.processors import Running
-from tests.streams.support import payloads
+from tests.support.reading import payloads_of
 
 T = TypeVar("T")
 
@@ -311,7 +311,7 @@ async def test_a_failed_sender_of_a_writer_reaches_its_callers_and_close(ep: Eve
         await writer.post(b"pear")
     with pytest.raises(ZeroDivisionError):
         await writer.close()
-    assert await payloads(stream) == [b"apple"]
+    assert await payloads_of(stream) == [b"apple"]
 
 
 async def test_a_flush_raises_if_the_sender_failed_while_it_sent_posted_events(
@@ -330,7 +330,7 @@ async def test_a_flush_raises_if_the_sender_failed_while_it_sent_posted_events(
         await writer.flush()
     with pytest.raises(ZeroDivisionError):
         await writer.close()
-    assert await payloads(stream) == []
+    assert await payloads_of(stream) == []
 
 
 async def test_a_call_that_waits_for_a_host_raises_closed_when_another_task_closes() -> None:

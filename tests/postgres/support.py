@@ -7,12 +7,6 @@ from collections.abc import Callable
 import eventproc
 
 
-async def read_all(stream: eventproc.Stream) -> list[bytes]:
-    """Return the payloads of a stream."""
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
-
-
 async def run_hook(
     ep: eventproc.Eventproc, hook: Callable[[eventproc.AppTx], object], *payloads: bytes
 ) -> eventproc.Stream:

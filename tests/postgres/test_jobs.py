@@ -11,7 +11,7 @@ import eventproc
 from eventproc import App, AppTx, Context, Event, Rate, RetryPolicy
 from eventproc.errors import JobFailed
 from eventproc.testing import check
-from tests.postgres.support import read_all
+from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.subprocess
 
@@ -47,7 +47,7 @@ async def test_two_openings_do_each_job_once_with_priorities_and_delays(url: str
         async with first.run(app) as running, second.run(app):
             assert await job.result(timeout_ms=60_000) == COUNT
             await running.wait_idle(timeout_ms=60_000)
-        assert Counter(await read_all(out)) == Counter(b"%d" % number for number in range(COUNT + 1))
+        assert Counter(await payloads_of(out)) == Counter(b"%d" % number for number in range(COUNT + 1))
         rows = await first.query("SELECT number FROM app_done ORDER BY number")
         assert [number for (number,) in rows] == list(range(COUNT + 1))
         assert [each.state for each in await jobs.list(state="done")] == ["done"]

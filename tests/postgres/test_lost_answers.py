@@ -14,8 +14,9 @@ import eventproc
 from eventproc import errors
 from eventproc.testing import check
 from tests.database.support import open_world
-from tests.postgres.support import read_all, run_hook
+from tests.postgres.support import run_hook
 from tests.support.postgres import Server, running_server
+from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.subprocess
 
@@ -74,7 +75,7 @@ async def test_cancelled_statements_of_the_library_run_again(url: str, server: S
                     pid = await waiting_for(server, "relation")
                     server.execute(f"SELECT pg_cancel_backend({pid})")
                 holder.rollback()
-        assert await read_all(stream) == [b"1"]
+        assert await payloads_of(stream) == [b"1"]
         await check(ep.db)
 
 
@@ -131,7 +132,7 @@ async def test_commit_whose_answer_was_lost_counts_when_a_standby_has_it() -> No
                 is_over.set()
                 server.execute("ALTER SYSTEM RESET synchronous_standby_names")
                 server.execute("SELECT pg_reload_conf()")
-            assert await read_all(stream) == [b"%d" % each for each in done]
+            assert await payloads_of(stream) == [b"%d" % each for each in done]
 
 
 async def test_select_of_a_user_that_changes_rows_runs_once_when_the_answer_of_its_commit_is_lost() -> None:
@@ -182,5 +183,5 @@ async def test_opening_stops_when_the_server_has_lost_its_commits() -> None:
             with anyio.fail_after(30), pytest.raises(errors.DatabaseStopped, match="lost commits"):
                 await use_without_end(other)
         async with eventproc.open(server.url) as ep:
-            assert await read_all(await ep.stream("s/t")) == [b"1"]
+            assert await payloads_of(await ep.stream("s/t")) == [b"1"]
             await check(ep.db)

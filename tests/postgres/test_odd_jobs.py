@@ -8,7 +8,7 @@ import eventproc
 from eventproc import App, Context, Event, Rate, RetryPolicy
 from eventproc.errors import JobFailed
 from tests.jobs.support import GROUP, JOBS, OUT, with_jobs
-from tests.postgres.support import read_all
+from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.subprocess
 
@@ -47,7 +47,7 @@ async def test_jobs_are_done_on_a_server(url: str) -> None:
         assert (await fails.describe()).error == "\\x00 \u00fc"
         (letter,) = await ep.dead_letters(GROUP).list()
         assert letter.job == fails.id
-        assert sorted(await read_all(await ep.stream(OUT))) == [b"%d" % number for number in range(5)]
+        assert sorted(await payloads_of(await ep.stream(OUT))) == [b"%d" % number for number in range(5)]
         await group.reset()
         await group.delete()
         assert await jobs.list() == []

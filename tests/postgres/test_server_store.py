@@ -15,8 +15,9 @@ import pytest
 import eventproc
 from eventproc import errors
 from eventproc.testing import VirtualClock, check
-from tests.postgres.support import read_all, run_hook
+from tests.postgres.support import run_hook
 from tests.support.postgres import Server, running_server
+from tests.support.reading import payloads_of
 from tests.topics.compaction_twin import verify_killed_compaction
 
 pytestmark = pytest.mark.subprocess
@@ -36,7 +37,7 @@ async def test_events_survive_a_split_and_a_new_opening(url: str) -> None:
             await writer.write_many([(b"%d" % number, str(number % 7)) for number in range(COUNT, 2 * COUNT)])
         await check(ep.db)
     async with eventproc.open(url, create=False) as ep:
-        found = await read_all(await ep.stream("shop/orders"))
+        found = await payloads_of(await ep.stream("shop/orders"))
         assert Counter(found) == Counter(b"%d" % number for number in range(2 * COUNT))
         for key in range(7):
             mine = [int(each) for each in found if int(each) % 7 == key]
@@ -61,7 +62,7 @@ async def test_transaction_shows_all_of_its_events_or_none(url: str) -> None:
         async with stream.transaction() as transaction:
             await transaction.write(b"dropped", key="a")
             await transaction.abort()
-        assert await read_all(stream) == [b"kept"]
+        assert await payloads_of(stream) == [b"kept"]
 
 
 async def test_exactly_once_processor_moves_progress_and_sql_in_one_transaction(url: str) -> None:
@@ -87,7 +88,7 @@ async def test_exactly_once_processor_moves_progress_and_sql_in_one_transaction(
             await writer.write_many([(b"%d" % number, None) for number in range(COUNT)])
         async with ep.run(app) as running:
             await running.wait_idle()
-        assert Counter(await read_all(target)) == Counter(b"%d" % number for number in range(COUNT))
+        assert Counter(await payloads_of(target)) == Counter(b"%d" % number for number in range(COUNT))
         assert await ep.query("SELECT count FROM app_total") == [(COUNT,)]
 
 
@@ -131,7 +132,7 @@ async def test_temporary_table_of_users_sql_hides_no_table_of_the_store(url: str
 
     async with eventproc.open(url) as ep:
         stream = await run_hook(ep, hide, b"1", b"2")
-        assert await read_all(stream) == [b"1", b"2"]
+        assert await payloads_of(stream) == [b"1", b"2"]
         await check(ep.db)
 
 
@@ -172,7 +173,7 @@ async def test_writes_go_on_when_their_connections_are_terminated(url: str, serv
             tasks.start_soon(terminate)
             for number in range(COUNT):
                 await writer.write(b"%d" % number)
-        assert await read_all(stream) == [b"%d" % number for number in range(COUNT)], schema
+        assert await payloads_of(stream) == [b"%d" % number for number in range(COUNT)], schema
         await check(ep.db)
 
 
@@ -191,7 +192,7 @@ async def test_writes_go_on_after_a_crash_of_the_server(tmp_path: object) -> Non
                     if number == COUNT // 2:
                         tasks.start_soon(crash)
                     await writer.write(b"%d" % number)
-            assert await read_all(stream) == [b"%d" % number for number in range(COUNT)]
+            assert await payloads_of(stream) == [b"%d" % number for number in range(COUNT)]
             await check(ep.db)
 
 
@@ -207,7 +208,7 @@ async def test_writes_wait_until_a_standby_is_promoted() -> None:
                     await eventproc.open(server.url)
                 tasks.start_soon(writer.write, b"after")
                 await anyio.to_thread.run_sync(server.promote)
-            assert await read_all(stream) == [b"before", b"after"]
+            assert await payloads_of(stream) == [b"before", b"after"]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ async def test_writer_notices_commits_of_openings_that_came_and_went(url: str) -
                     async with (await other.stream("s/t")).writer() as theirs:
                         await theirs.write(b"%d" % number)
                     await writer.write(b"%d" % (number + 1))
-        assert await read_all(stream) == [b"%d" % number for number in range(12)]
+        assert await payloads_of(stream) == [b"%d" % number for number in range(12)]
         await check(ep.db)
 
 
@@ -318,7 +319,7 @@ async def test_large_events_are_kept(url: str) -> None:
         stream = await ep.create_stream("s/t")
         async with stream.writer() as writer:
             await writer.write_many([(large, None), (b"small", None)])
-        assert await read_all(stream) == [large, b"small"]
+        assert await payloads_of(stream) == [large, b"small"]
 
 
 async def test_processor_goes_on_after_the_server_was_away_for_longer_than_a_call_waits(

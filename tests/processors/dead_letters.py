@@ -14,7 +14,6 @@ from eventproc.processors.dead_letters.operations import DeadLetters, append_let
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import NO_HEADERS, Event
-from eventproc.streams import Stream
 from eventproc.testing import check
 
 GROUP = "s/g"
@@ -62,11 +61,6 @@ async def fail(ep: Eventproc, *failed: Event, stream: str | None = None, group: 
     """Append letters of the events to the group's dead-letter stream."""
     letters = [letter(each) for each in failed]
     await ep.db.write(partial(append_letters, group=group, stream=stream, letters=letters))
-
-
-async def events(stream: Stream) -> list[Event]:
-    async with stream.reader() as reader:
-        return [each async for batch in reader.batches(until=await stream.tail()) for each in batch]
 
 
 async def everything(box: DeadLetters, limit: int = 100) -> list[DeadLetter]:

@@ -15,7 +15,8 @@ import anyio
 from eventproc import App, Context, Eventproc
 from eventproc.store.model.joins import JoinRule, KeptEvents, forgotten_at
 from eventproc.windows import Pair, Single
-from tests.processors.simulation import STREAM, ProcessorPlan, _events_of
+from tests.processors.simulation import STREAM, ProcessorPlan
+from tests.processors.support import events
 from tests.processors.window_simulation import LATE, WindowSimulation
 
 
@@ -59,10 +60,8 @@ class JoinSimulation(WindowSimulation):
         await self.run_until_silent(ep)
         letters = await ep.dead_letters(self.plan.group).list(limit=1000)
         lost = Counter((each.key, int(each.payload)) for each in letters)
-        late = Counter((event.key, int(event.payload)) for event in await _events_of(ep, LATE))
-        found = Counter(
-            (event.key, *json.loads(event.payload)) for event in await _events_of(ep, self.plan.out)
-        )
+        late = Counter((event.key, int(event.payload)) for event in await events(ep, LATE))
+        found = Counter((event.key, *json.loads(event.payload)) for event in await events(ep, self.plan.out))
         assert max([*lost.values(), *late.values(), *found.values()], default=1) == 1, "each once"
         assert not lost.keys() & late.keys()
         joined = {each: time for each, time in self.time_of.items() if each not in lost and each not in late}

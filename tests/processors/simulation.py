@@ -31,6 +31,7 @@ from eventproc.store.progress import progress_of_text
 from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
+from tests.processors.support import events
 
 STREAM, OUT, GROUP = "s/t", "s/out", "s/g"
 KEYS = 6
@@ -241,18 +242,18 @@ class ProcessorSimulation:
         handled = Counter(
             (key, number) for key, number in await ep.db.read(lambda tx: tx.execute(TABLE_ROWS).fetchall())
         )
-        found = await _events_of(ep, self.plan.out)
+        found = await events(ep, self.plan.out)
         outputs = Counter((event.key, int(event.payload)) for event in found)
-        events = {(key, number) for key, count in self.written.items() for number in range(count)}
-        assert outputs.keys() | lost.keys() == events
+        wanted = {(key, number) for key, count in self.written.items() for number in range(count)}
+        assert outputs.keys() | lost.keys() == wanted
         if self.plan.state:
-            await self._check_state(ep, events - lost.keys())
+            await self._check_state(ep, wanted - lost.keys())
         if not self.plan.exactly_once:
             return
         assert max([*outputs.values(), *lost.values(), *handled.values()], default=1) == 1
         assert not outputs.keys() & lost.keys(), "an event was handled, and given up"
         assert handled.keys() == outputs.keys()
-        noted = Counter((event.key, int(event.payload)) for event in await _events_of(ep, NOTED))
+        noted = Counter((event.key, int(event.payload)) for event in await events(ep, NOTED))
         assert noted == handled, "what `on_commit` emits comes with its SQL"
         by_key: defaultdict[str | None, list[int]] = defaultdict(list)
         for event in found:
@@ -328,12 +329,6 @@ def _note_handled(tx: AppTx, events: Sequence[Event]) -> None:
     )
     for each in events:
         tx.emit(NOTED, each.payload, key=each.key)
-
-
-async def _events_of(ep: Eventproc, name: str) -> list[Event]:
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [each async for batch in reader.batches(until=await stream.tail()) for each in batch]
 
 
 class HandlingRecord:

@@ -17,6 +17,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text
 from eventproc.store.segments import Event
 from eventproc.testing import check
+from tests.support.reading import events_of
 
 STREAM, OUT, GROUP = "s/t", "s/out", "s/g"
 
@@ -42,9 +43,7 @@ async def write(ep: Eventproc, keys: Iterable[str | None], stream: str = STREAM)
 
 async def events(ep: Eventproc, name: str = OUT) -> list[Event]:
     """Return all events of a stream."""
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [each async for batch in reader.batches(until=await stream.tail()) for each in batch]
+    return await events_of(await ep.stream(name))
 
 
 async def payloads(ep: Eventproc, name: str = OUT) -> list[int]:

@@ -20,11 +20,11 @@ from tests.processors.dead_letters import (
     box,
     ep,
     event,
-    events,
     everything,
     fail,
     ids,
 )
+from tests.support.reading import events_of
 
 __all__ = ["box", "ep"]
 
@@ -106,7 +106,7 @@ async def test_letters_of_the_stream_that_was_configured_before_stay_within_reac
     found = [(each.id, each.stream) for each in await everything(box, limit=1)]
     assert found == [("0.0:0", LETTERS), ("0.0:1", LETTERS), ("0.0:2", LETTERS), ("0.0:0@2", "s/failed")]
     assert await box.redrive(["0.0:0@2", "0.0:1"]) == 2
-    assert [each.payload for each in await events(await ep.stream(REDRIVE))] == [b"2", b"3"]
+    assert [each.payload for each in await events_of(await ep.stream(REDRIVE))] == [b"2", b"3"]
     assert await ids(box) == ["0.0:0", "0.0:2"]
 
 
@@ -240,5 +240,5 @@ async def test_each_letter_is_redriven_once_or_dropped_or_pending(
         assert {each.id: each.payload for each in found} == waiting
         assert (await box.count()).letters == len(waiting)
         await check(ep.db)
-    redriven = [] if not back else [each.payload for each in await events(await ep.stream(REDRIVE))]
+    redriven = [] if not back else [each.payload for each in await events_of(await ep.stream(REDRIVE))]
     assert sorted(redriven) == sorted(back)

@@ -29,12 +29,12 @@ from tests.processors.dead_letters import (
     box,
     ep,
     event,
-    events,
     everything,
     fail,
     ids,
     letter,
 )
+from tests.support.reading import events_of
 
 __all__ = ["box", "ep"]
 
@@ -105,7 +105,7 @@ async def test_an_event_with_as_many_headers_as_are_possible_still_fits_into_a_l
     (found,) = await box.list()
     assert found.headers == headers
     assert await box.redrive(found.id) == 1
-    (back,) = await events(await ep.stream(REDRIVE))
+    (back,) = await events_of(await ep.stream(REDRIVE))
     assert {name: value for name, value in back.headers.items() if name not in HEADERS} == headers
 
 
@@ -142,7 +142,7 @@ async def test_redriving_gives_the_original_back_to_the_group_once(ep: Eventproc
     assert await box.redrive("0.0:0") == 1
     assert await box.redrive(["0.0:0"]) == 0
     assert await ids(box) == ["0.0:1"]
-    (back,) = await events(await ep.stream(REDRIVE))
+    (back,) = await events_of(await ep.stream(REDRIVE))
     assert (back.payload, back.key, back.event_time) == (b"17", "k2", 4)
     assert back.headers == {
         "trace": "1",
@@ -163,7 +163,7 @@ async def test_dead_letter_that_fails_again_keeps_its_origin_and_redrive_count(
     await fail(ep, event(17, headers={"trace": "1"}))
     for turn in range(1, 4):
         assert await box.redrive("all") == 1
-        back = (await events(await ep.stream(REDRIVE)))[-1]
+        back = (await events_of(await ep.stream(REDRIVE)))[-1]
         made = letter(back, KeyError(turn))
         await ep.db.write(partial(append_letters, group=GROUP, stream=None, letters=[made]))
         (found,) = await box.list()
@@ -188,7 +188,7 @@ async def test_what_somebody_else_wrote_to_the_stream_is_a_letter_without_an_ori
     found = await box.get("0.0:1")
     assert (found.payload, found.origin_stream, found.attempts, found.error) == (b"by hand", None, None, None)
     assert await box.redrive("0.0:1") == 1
-    assert [each.payload for each in await events(await ep.stream(REDRIVE))] == [b"by hand"]
+    assert [each.payload for each in await events_of(await ep.stream(REDRIVE))] == [b"by hand"]
 
 
 async def test_dropping_lets_go_of_the_chosen_letters_alone(ep: Eventproc, box: DeadLetters) -> None:
@@ -281,7 +281,7 @@ async def test_concurrent_redrives_return_each_letter_once(ep: Eventproc) -> Non
         for _ in range(3):
             tasks.start_soon(redrive_all)
     assert sum(counts) == 100
-    back = [each.payload for each in await events(await ep.stream(REDRIVE))]
+    back = [each.payload for each in await events_of(await ep.stream(REDRIVE))]
     assert sorted(back) == sorted(b"%d" % number for number in range(100))
 
 

@@ -15,9 +15,9 @@ from eventproc.store.database import Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import point
-from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from tests.support.memory import ep as ep  # a fixture
+from tests.support.reading import events_of
 
 
 @pytest.fixture
@@ -27,11 +27,6 @@ async def stream(ep: Eventproc) -> Stream:
 
 async def emit(ep: Eventproc, *emissions: Emission) -> None:
     await ep.db.write(partial(append_emissions, emissions=emissions))
-
-
-async def events(stream: Stream) -> list[Event]:
-    async with stream.reader() as reader:
-        return [event async for batch in reader.batches(until=await stream.tail()) for event in batch]
 
 
 async def extent_count(ep: Eventproc) -> int:
@@ -52,7 +47,9 @@ async def test_what_is_emitted_is_read_back_as_it_was(ep: Eventproc, stream: Str
         Emission.make("s/t", cast("bytes", bytearray(b"2")), key="k"),
         Emission.make("s/t", b"3", key="k", headers={}),
     )
-    found = [(each.payload, each.key, each.event_time, dict(each.headers)) for each in await events(stream)]
+    found = [
+        (each.payload, each.key, each.event_time, dict(each.headers)) for each in await events_of(stream)
+    ]
     assert found == [(b"1", "k", -5, {"trace": "1"}), (b"2", "k", None, {}), (b"3", "k", None, {})]
 
 
@@ -64,7 +61,7 @@ async def test_keys_go_to_the_segments_that_are_active_when_they_are_appended(
     await stream.split(0)
     await emit(ep, *made[200:])
     epochs = await stream.epochs()
-    found = await events(stream)
+    found = await events_of(stream)
     assert len(found) == 400
     for event in found:
         epoch = epochs[int(event.payload) // 200]
@@ -90,7 +87,7 @@ async def test_events_without_a_key_are_spread_over_the_segments_by_and_by(
 ) -> None:
     for number in range(40):
         await emit(ep, Emission("s/t", b"%d" % number), Emission("s/t", b"again"))
-    assert {event.segment for event in await events(stream)} == {
+    assert {event.segment for event in await events_of(stream)} == {
         segment.id for segment in await stream.segments()
     }
     assert await extent_count(ep) == 40
@@ -109,7 +106,7 @@ async def test_nothing_is_appended_when_one_stream_is_missing_or_sealed(
         with pytest.raises(type(error)) as caught:
             await emit(ep, Emission("s/t", b"1", "k"), Emission(name, b"2", "k"))
         assert str(caught.value) == str(error)
-    assert await events(stream) == []
+    assert await events_of(stream) == []
 
 
 async def test_an_emission_exists_exactly_when_the_rest_of_its_transaction_does(
@@ -122,7 +119,7 @@ async def test_an_emission_exists_exactly_when_the_rest_of_its_transaction_does(
     with pytest.raises(ZeroDivisionError):
         await ep.db.write(fail)
     await emit(ep)
-    assert await events(stream) == []
+    assert await events_of(stream) == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from eventproc import App, Context, Event, Eventproc, NewEvent, ProcessorFailed,
 from eventproc.errors import InvalidArgument
 from eventproc.windows import Pair, Single
 from tests.processors.support import GROUP, OUT, STREAM, events, system
+from tests.support.reading import events_of
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 LATE = "s/late"
@@ -134,8 +135,7 @@ async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped(
         async with (await ep.stream(STREAM)).writer() as writer:
             await writer.write(b"r23", key="a", event_time=23, headers={"from": "me"})
         await process(ep, app_of(grace_ms=5, late=LATE))
-        async with late.reader() as reader:
-            (passed,) = [event async for event in reader.until(await late.tail())]
+        (passed,) = await events_of(late)
         assert (passed.payload, passed.key, passed.event_time) == (b"r23", "a", 23)
         assert passed.headers == {"from": "me"}
         await write(ep, "a", "r22")

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import eventproc
 from eventproc.errors import StreamSealed, TransactionAborted
 from eventproc.processors import App, Context, RetryPolicy
-from tests.processors.support import GROUP, OUT, STREAM, finish, system
+from tests.processors.support import GROUP, OUT, STREAM, events, finish, system
 
 NO_PAUSE = RetryPolicy(attempts=2, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 HEADER = "traceparent"
@@ -70,12 +70,6 @@ def carried_id(event: eventproc.Event) -> int:
     return int(event.headers[HEADER].split("-")[2], 16)
 
 
-async def read_all(ep: eventproc.Eventproc, name: str) -> list[eventproc.Event]:
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [each async for each in reader.until(await stream.tail())]
-
-
 async def test_a_write_is_a_child_of_its_caller_and_its_handler_a_child_of_the_write(spans: Spans) -> None:
     async def handle(event: eventproc.Event, context: Context) -> None:
         context.emit(OUT, event.payload)
@@ -96,7 +90,7 @@ async def test_a_write_is_a_child_of_its_caller_and_its_handler_a_child_of_the_w
         assert carried_id(written) == id_of(sent) == parent_of(processed)
         assert written.headers["a"] == "b"
         assert linked(committed) == {id_of(processed)}
-        (emitted,) = await read_all(ep, OUT)
+        (emitted,) = await events(ep, OUT)
         assert carried_id(emitted) == id_of(processed)
         assert dict(processed.attributes or {}) == {
             "messaging.system": "eventproc",
@@ -187,7 +181,7 @@ async def test_delayed_events_transactions_and_jobs_carry_the_context_of_their_c
             await ep.jobs("s/work", OUT).submit(b"job")
         trace_id = f"{order.get_span_context().trace_id:032x}"
         async with stream.reader() as reader, aclosing(aiter(reader)) as following:
-            found = [await anext(following), await anext(following), *await read_all(ep, OUT)]
+            found = [await anext(following), await anext(following), *await events(ep, OUT)]
         assert [each.headers[HEADER].split("-")[1] for each in found] == [trace_id] * 3
 
 
@@ -275,7 +269,7 @@ async def test_a_header_that_the_caller_has_put_is_the_parent_of_the_write(spans
             sampled, ignored = (f"00-{'1' * 32}-{'2' * 16}-{flag}" for flag in ("01", "00"))
             await writer.write(b"x", headers={HEADER: sampled})
             await writer.write(b"x", headers={HEADER: ignored})
-        first, second = await read_all(ep, STREAM)
+        first, second = await events(ep, STREAM)
     sent = spans.one(f"send {STREAM}")
     assert parent_of(sent) == int("2" * 16, 16)
     assert carried_id(first) == id_of(sent)

@@ -16,6 +16,7 @@ from eventproc import App, Context, Event, Eventproc, KeyState, NewEvent, RetryP
 from eventproc.errors import InvalidArgument
 from eventproc.windows import Hopping, Sessions, Tumbling, Window
 from tests.processors.support import GROUP, OUT, STREAM, events, system
+from tests.support.reading import events_of, payloads_of
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 LATE = "s/late"
@@ -114,8 +115,7 @@ async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped(
         async with (await ep.stream(STREAM)).writer() as writer:
             await writer.write(b"e4", key="a", event_time=4, headers={"from": "me"})
         await process(ep, app_of(late=LATE))
-        async with late.reader() as reader:
-            (passed,) = [event async for event in reader.until(await late.tail())]
+        (passed,) = await events_of(late)
         assert (passed.payload, passed.key, passed.event_time) == (b"e4", "a", 4)
         assert passed.headers == {"from": "me"}
         await write(ep, "a", 5)
@@ -140,8 +140,7 @@ async def test_the_payload_of_a_late_event_is_encoded_again_by_its_codec() -> No
             async with (await ep.stream(STREAM)).writer() as writer:
                 await writer.write(b'{"n":3}', key="a", event_time=1)
             await running.wait_idle()
-        async with late.reader() as reader:
-            assert [event.payload async for event in reader.until(await late.tail())] == [b'{"n":3}']
+        assert await payloads_of(late) == [b'{"n":3}']
 
 
 async def test_an_event_is_counted_in_each_hopping_window_that_is_open() -> None:

@@ -25,8 +25,8 @@ from tests.processors.simulation import (
     ProcessorPlan,
     ProcessorSimulation,
     SimulatedHandler,
-    _events_of,
 )
+from tests.processors.support import events
 
 LATE = "s/late"
 IDLE_SEGMENT_MS = 2_000
@@ -138,9 +138,9 @@ class WindowSimulation(ProcessorSimulation):
         lost = {
             (each.key, int(each.payload)) for each in await ep.dead_letters(self.plan.group).list(limit=1000)
         }
-        late = Counter((event.key, int(event.payload)) for event in await _events_of(ep, LATE))
+        late = Counter((event.key, int(event.payload)) for event in await events(ep, LATE))
         results: dict[tuple[str | None, Span], list[int]] = {}
-        for event in await _events_of(ep, self.plan.out):
+        for event in await events(ep, self.plan.out):
             found = json.loads(event.payload)
             where = event.key, Span(found["begins"], found["ends"])
             assert where not in results, f"the window {where} has two results"

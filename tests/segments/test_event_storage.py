@@ -23,7 +23,7 @@ from eventproc.store.segments.extents import insert_blob
 from eventproc.store.segments.reaper import free_step
 from eventproc.testing import check, verify_storage
 from tests.segments.support import ONE, SampleEvent, part
-from tests.streams.support import payloads
+from tests.support.reading import payloads_of
 
 LARGE = b"x" * 5_000
 
@@ -112,7 +112,7 @@ async def test_a_stream_reads_the_same_from_every_storage(ep: Eventproc, storage
     async with stream.transaction() as txn:
         await txn.write(b"c")
         await txn.write(LARGE + b"2")
-    assert await payloads(stream) == [b"a", LARGE, b"b", b"c", LARGE + b"2"]
+    assert await payloads_of(stream) == [b"a", LARGE, b"b", b"c", LARGE + b"2"]
 
 
 async def test_the_bytes_of_all_events_lie_in_the_storage(ep: Eventproc) -> None:
@@ -138,7 +138,7 @@ async def test_a_truncated_storage_takes_new_events(ep: Eventproc) -> None:
             await writer.write(payload)
     [storage] = CountingStorage.made
     assert len(storage.kept) == 1
-    assert await payloads(stream) == [b"kept"]
+    assert await payloads_of(stream) == [b"kept"]
 
 
 async def test_a_transaction_that_was_rolled_back_leaves_nothing_in_the_storage(ep: Eventproc) -> None:
@@ -154,7 +154,7 @@ async def test_a_transaction_that_was_rolled_back_leaves_nothing_in_the_storage(
     async with stream.writer() as writer:
         await writer.write(b"kept")
     assert len(storage.kept) == 1
-    assert await payloads(stream) == [b"kept"]
+    assert await payloads_of(stream) == [b"kept"]
 
 
 async def test_a_deleted_stream_takes_its_storage_along(ep: Eventproc) -> None:
@@ -165,7 +165,7 @@ async def test_a_deleted_stream_takes_its_storage_along(ep: Eventproc) -> None:
     await stream.delete()
     again = await ep.create_stream("s/t", storage="counting")
     assert len(CountingStorage.made) == 2
-    assert await payloads(again) == []
+    assert await payloads_of(again) == []
 
 
 async def test_an_update_keeps_the_storage(ep: Eventproc) -> None:

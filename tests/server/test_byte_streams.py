@@ -10,6 +10,7 @@ from eventproc.runtime import Eventproc
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.connection import READ_BYTES_MAX
 from tests.server.wire_peer import WRITER, WirePeer, block, connected
+from tests.support.reading import events_of, payloads_of
 
 pytestmark = pytest.mark.usefixtures("stream")
 
@@ -60,8 +61,7 @@ async def test_bytes_are_read_from_any_offset_as_they_were_written(ep: Eventproc
                 gone = await peer.ask(c.ReadSegment(SEGMENT, head - 1, 9, "", 1), c.SegmentIsTruncated)
                 assert gone.start_offset == head
     stream = await ep.stream("s/t")
-    async with stream.reader() as reader:
-        left = b"".join([event.payload async for event in reader.until(await stream.tail())])
+    left = b"".join([event.payload for event in await events_of(stream)])
     assert written.endswith(left)
     assert len(left) >= len(written) - head
 
@@ -119,8 +119,7 @@ async def test_a_block_goes_where_its_client_expects_it_and_is_stored_once(ep: E
         assert await read(peer, 1, 100) == b"bcde"
         assert await peer.set_up(SEGMENT) == 2
     stream = await ep.stream("s/t")
-    async with stream.reader() as reader:
-        assert [event.payload async for event in reader.until(await stream.tail())] == [b"abc", b"de"]
+    assert await payloads_of(stream) == [b"abc", b"de"]
 
 
 async def test_events_of_our_writer_are_bytes_of_a_byte_stream(ep: Eventproc) -> None:

@@ -12,6 +12,7 @@ from eventproc.server.wire.codec import FRAME_HEAD, Attribute
 from eventproc.server.wire.connection import TRANSIENTS_MAX, WRITERS_MAX
 from eventproc.store.transactions import create_txn, decide_and_commit
 from tests.server.wire_peer import WRITER, WirePeer, block, connected, framed
+from tests.support.reading import payloads_of
 from tests.support.virtual_time import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.usefixtures("stream")
@@ -23,9 +24,7 @@ INT64_MAX = 2**63 - 1
 
 
 async def payloads(ep: Eventproc, stream: str = "s/t") -> list[bytes]:
-    opened = await ep.stream(stream)
-    async with opened.reader() as reader:
-        return [event.payload async for event in reader.until(await opened.tail())]
+    return await payloads_of(await ep.stream(stream))
 
 
 # Peers that are slow.

@@ -7,7 +7,7 @@ nobody asked for. A second stream keeps its newest events only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 from unittest.mock import patch
@@ -25,6 +25,7 @@ from eventproc.testing import SimulatedWorld
 from eventproc.workflows.policies import PassedOffsets, PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import LOOKS_A_WINDOW
 from eventproc.workflows.requests import TruncateStream
+from tests.support.reading import payloads_of
 
 WINDOW_MS: Final = 4_000
 PERIOD_MS: Final = WINDOW_MS // LOOKS_A_WINDOW
@@ -94,9 +95,7 @@ async def write_kept(ep: Eventproc, number: int) -> None:
 
 async def check_kept(ep: Eventproc, written: int) -> None:
     """Assert that the kept stream has exactly the newest of these events, as many as its policy keeps, in order."""
-    stream = await ep.stream(KEPT)
-    async with stream.reader() as reader, aclosing(reader.until(await stream.tail())) as events:
-        numbers = [int(event.payload) async for event in events]
+    numbers = [int(payload) for payload in await payloads_of(await ep.stream(KEPT))]
     assert numbers == list(range(written - len(numbers), written))
     look = await ep.db.read(partial(look_at_stream, name=KEPT))
     assert look is not None

@@ -20,7 +20,7 @@ from random import Random
 import anyio
 import attrs
 
-from eventproc import App, Event, Group, NewEvent, Stream
+from eventproc import App, Event, Group, NewEvent
 from eventproc.groups import GroupReader
 from eventproc.processors.declarations import OrderName
 from eventproc.runtime import Eventproc
@@ -54,6 +54,7 @@ from tests.simulation.policies import (
     write_kept,
 )
 from tests.simulation.work import WorkSimulation
+from tests.support.reading import events_of
 
 INSTANCES = 3
 WRITERS = 2
@@ -478,7 +479,7 @@ class SystemSimulation:
         ep = self.world.ep
         found: Counter[str] = Counter()
         ids: set[str] = set()
-        events = await _all_events(await ep.stream(STREAM))
+        events = await events_of(await ep.stream(STREAM))
         for event in events:
             assert int(event.payload) == found[str(event.key)], (
                 f"{event.key}: {event.payload!r} is out of order"
@@ -554,8 +555,3 @@ async def _delete(ep: Eventproc) -> None:
         await stream.delete()
     except (NotFound, Rejected):
         pass  # an instance that died had asked for it
-
-
-async def _all_events(stream: Stream) -> list[Event]:
-    async with stream.reader() as reader, aclosing(reader.until(await stream.tail())) as events:
-        return [event async for event in events]

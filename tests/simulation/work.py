@@ -15,6 +15,7 @@ import anyio
 from eventproc import App, Context, Event, Rate, RetryPolicy
 from eventproc.describe import MissedTicks
 from eventproc.runtime import Eventproc
+from tests.support.reading import events_of
 
 GROUP, JOBS, OUT, TICKS = "s/work", "s/jobs", "s/worked", "s/ticks"
 TICK_MS = 2_000
@@ -92,13 +93,13 @@ class WorkSimulation:
 
     async def check_end(self, ep: Eventproc, stream: str) -> None:
         """Assert what must hold at the end."""
-        emitted = [event.payload.decode() for event in await _all(ep, OUT)]
+        emitted = [event.payload.decode() for event in await events_of(await ep.stream(OUT))]
         done = set(emitted)
         assert len(done) == len(emitted), "what was emitted for an event is there twice"
         letters = await ep.dead_letters(GROUP).list(limit=10_000)
         dead = {f"{each.origin_stream} {each.origin_segment}:{each.origin_number}" for each in letters}
         assert not done & dead, "a dead letter emitted something"
-        events = [*await _all(ep, stream), *await _all(ep, JOBS)]
+        events = [*await events_of(await ep.stream(stream)), *await events_of(await ep.stream(JOBS))]
         jobs = {each.id: each for each in await ep.jobs(GROUP).list(limit=1_000)}
         assert set(jobs) == {f"job{number}" for number in range(COUNT)}
         states = {id: each.state for id, each in jobs.items()}
@@ -113,15 +114,9 @@ class WorkSimulation:
                 assert (states[id] == "done") is (place in done), f"{id} is {states[id]}"
                 assert (states[id] == "failed") is (place in dead), f"{id} is {states[id]}"
         assert len([each for each in events if each.stream == JOBS]) <= COUNT, "a job is there twice"
-        ticks = [event.event_time for event in await _all(ep, TICKS)]
+        ticks = [event.event_time for event in await events_of(await ep.stream(TICKS))]
         assert ticks[0] is not None and ticks == [ticks[0] + n * TICK_MS for n in range(len(ticks))]
 
 
 def _place_of(event: Event) -> str:
     return f"{event.stream} {event.segment}:{event.number}"
-
-
-async def _all(ep: Eventproc, name: str) -> list[Event]:
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [event async for event in reader.until(await stream.tail())]

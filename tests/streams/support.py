@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from eventproc.streams import Stream, Transaction
-
-
-async def payloads(stream: Stream) -> list[bytes]:
-    """Return all payloads, in the order of reading one key."""
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
+from eventproc.streams import Transaction
 
 
 async def run_in(txn: Transaction[bytes], *calls: Callable[[], Awaitable[object]]) -> None:

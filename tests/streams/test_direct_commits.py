@@ -25,8 +25,8 @@ from eventproc.store.transactions import TXN_OPENED
 from eventproc.streams import Stream, Transaction
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock, TransactionAttendant
 from eventproc.testing import Deaths, check
-from tests.streams.support import payloads
 from tests.support.child_process import PATIENCE_S
+from tests.support.reading import payloads_of
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def test_a_small_transaction_is_one_commit_and_needs_no_host() -> None:
             for number in range(10):
                 await txn.write(b"%d" % number, key="k")
         assert faults.commits == before + 1
-        assert await payloads(stream) == [b"%d" % number for number in range(10)]
+        assert await payloads_of(stream) == [b"%d" % number for number in range(10)]
         assert [each.count for each in txn.appended] == [10]
         ended = await txn.status()
         assert (ended.state, ended.events, ended.appended) == (TxnState.COMMITTED, 10, txn.appended)
@@ -61,7 +61,7 @@ async def test_a_begun_transaction_with_nothing_staged_needs_no_host() -> None:
         await txn.write(b"1", key="k")
         await txn.commit(wait=False)
         assert (await txn.status()).state is TxnState.COMMITTED
-        assert await payloads(stream) == [b"1"]
+        assert await payloads_of(stream) == [b"1"]
 
 
 @pytest.mark.parametrize("by", ["the handle", "its id"])
@@ -83,7 +83,7 @@ async def test_a_small_commit_that_dies_is_repeated_without_a_duplicate(when: st
                     await stream.transaction_of(txn.id).commit()
             else:
                 await stream.transaction_of(txn.id).commit()
-        assert await payloads(stream) == [b"1"]
+        assert await payloads_of(stream) == [b"1"]
         assert (await txn.status()).state is TxnState.COMMITTED
 
 
@@ -99,7 +99,7 @@ async def test_a_small_abort_that_dies_is_repeated(when: str) -> None:
             faults.heal()
             await txn.abort()
         assert (await txn.status()).state is TxnState.ABORTED
-        assert await payloads(stream) == []
+        assert await payloads_of(stream) == []
 
 
 async def test_a_small_commit_waits_for_an_earlier_decided_one() -> None:
@@ -112,13 +112,13 @@ async def test_a_small_commit_waits_for_an_earlier_decided_one() -> None:
             await txn.write(b"later", key="k")
             await txn.commit(wait=False)
         assert (await txn.status()).state is TxnState.COMMITTING
-        assert await payloads(stream) == []
+        assert await payloads_of(stream) == []
         async with BackgroundTasks() as tasks:
             tasks.start_soon(run_host, ep.db)
             await txn.commit()
         async with stream.transaction() as last:
             await last.write(b"last", key="k")
-        assert await payloads(stream) == [b"earlier", b"later", b"last"]
+        assert await payloads_of(stream) == [b"earlier", b"later", b"last"]
 
 
 async def test_an_unseen_transaction_becomes_visible_to_whoever_asks(ep: Eventproc, stream: Stream) -> None:
@@ -170,7 +170,7 @@ async def test_a_block_is_entered_in_one_task_and_left_in_another(ep: Eventproc,
     for call in (enter, leave):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-    assert await payloads(stream) == [b"1"]
+    assert await payloads_of(stream) == [b"1"]
     assert not ep.db.shared[TRANSACTION_ATTENDANT].running
 
 
@@ -204,7 +204,7 @@ async def test_a_sealed_stream_refuses_a_known_route(stream: Stream) -> None:
             await txn.__aexit__(None, None, None)
     with pytest.raises(StreamSealed):
         await stream.transaction().__aenter__()
-    assert await payloads(stream) == [b"1"]
+    assert await payloads_of(stream) == [b"1"]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a directory is opened on asyncio
@@ -229,7 +229,7 @@ async def test_two_openings_commit_small_transactions_in_one_order(tmp_path: Pat
             await streams[1].split((await streams[1].segments())[0].id)
             for index, stream in enumerate(streams):
                 await commit(stream, b"after %d" % index, False)
-        found = await payloads(streams[0])
+        found = await payloads_of(streams[0])
         for name in (b"small 0", b"small 1", b"staged 0", b"staged 1", b"after 0", b"after 1"):
             own = [payload for payload in found if payload.startswith(name)]
             assert own == [b"%s %d" % (name, number) for number in range(20)]

@@ -18,6 +18,7 @@ from eventproc.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.runtime import Eventproc
 from eventproc.streams import EventWriter
 from eventproc.testing import CrashDirectory, RunningApp, SimulatedWorld, VirtualRuntime, check
+from tests.support.reading import events_of
 from tests.support.virtual_time import live, run_live
 
 SECOND_MS, MINUTE_MS, DAY_MS = 1_000, 60_000, 86_400_000
@@ -360,8 +361,7 @@ def test_random_writes_are_those_of_a_naive_twin(seed: int) -> None:
                 twin.known[event.id] = place(found), until_ms
         for writer in writers:
             await writer.close()
-        async with stream.reader() as reader:
-            read = [(str(each.key), each.payload) async for each in reader.until(await stream.tail())]
+        read = [(str(each.key), each.payload) for each in await events_of(stream)]
         for key in "kl":
             assert [each for each in read if each[0] == key] == [
                 each for each in twin.appended if each[0] == key
@@ -428,9 +428,7 @@ async def create(ep: Eventproc) -> None:
 
 
 async def count(ep: Eventproc) -> int:
-    stream = await ep.stream("s/t")
-    async with stream.reader() as reader:
-        return len([event async for event in reader.until(await stream.tail())])
+    return len(await events_of(await ep.stream("s/t")))
 
 
 @pytest.mark.subprocess

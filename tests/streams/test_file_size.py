@@ -19,6 +19,7 @@ from eventproc.store.segments.free_pages import FREE_BYTES_MAX, FREE_BYTES_MIN, 
 from eventproc.testing import CrashDirectory, FaultPlan, VirtualClock, kill_now
 from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.child_process import PATIENCE_S, run
+from tests.support.reading import payloads_of
 from tests.support.virtual_time import virtual_time
 
 PAGE = 16_384
@@ -62,8 +63,7 @@ async def test_the_file_shrinks_after_a_truncation_or_a_deletion_while_writers_g
                 while file.stat().st_size > FREE_BYTES_MIN + 8 * MIB:
                     await writer.write(b"%d" % written)
                     written += 1
-        async with other.reader() as reader:
-            seen = [int(event.payload) async for event in reader.until(await other.tail())]
+        seen = [int(payload) for payload in await payloads_of(other)]
         assert seen == list(range(written))
 
 
@@ -174,8 +174,7 @@ async def test_writers_go_on_during_a_compaction(tmp_path: Path) -> None:
             tasks.start_soon(write)
             assert (await ep.compact()).bytes < 8 * MIB
             ended.set()
-        async with stream.reader() as reader:
-            seen = [int(event.payload) async for event in reader.until(await stream.tail())]
+        seen = [int(payload) for payload in await payloads_of(stream)]
         assert seen == list(range(written))
         assert written > 2, "no write waits for its end"
 

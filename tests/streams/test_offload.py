@@ -31,6 +31,7 @@ from eventproc.testing import check
 from eventproc.testing.faults import Deaths, run_until_death
 from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.memory import stored_ep as stored_ep  # a fixture: ep
+from tests.support.reading import events_of
 
 T = TypeVar("T")
 
@@ -63,11 +64,9 @@ async def write(stream: Stream, dice: random.Random, count: int) -> None:
                 await writer.flush()
 
 
-async def events_of(stream: Stream) -> list[Event]:
+async def sorted_events(stream: Stream) -> list[Event]:
     """Return all events, by segment and in order."""
-    async with stream.reader() as reader:
-        found = [event async for event in reader.until(await stream.tail())]
-    return sorted(found, key=lambda event: (event.segment, event.offset))
+    return sorted(await events_of(stream), key=lambda event: (event.segment, event.offset))
 
 
 @pytest.mark.hunt(seeds=8)
@@ -78,12 +77,12 @@ async def test_no_reader_notices_what_was_moved(seed: int, ep: Eventproc, stream
         await write(stream, dice, dice.choice([1, 5, 100]))
         if dice.random() < 0.3:
             await stream.split((await stream.segments())[0].id)
-        known = await events_of(stream)
+        known = await sorted_events(stream)
         match dice.randrange(4):
             case 0:
                 middle = dice.choice(known)
                 await stream.truncate(await stream.cut_at(middle.timestamp))
-                known = await events_of(stream)
+                known = await sorted_events(stream)
             case 1:
                 for segment in await stream.segments():
                     await ep.db.write(
@@ -91,9 +90,9 @@ async def test_no_reader_notices_what_was_moved(seed: int, ep: Eventproc, stream
                     )
             case _:
                 await offload_small(ep, stream)
-        assert await events_of(stream) == known
+        assert await sorted_events(stream) == known
     await offload_small(ep, stream)
-    assert await events_of(stream) == known
+    assert await sorted_events(stream) == known
     for event in dice.sample(known, min(len(known), 20)):
         end = event.offset + FRAME_BYTES + len(event.payload)
         found = await ep.db.read(partial(_borders, stream_id=stream.stream_id, event=event, end=end))
@@ -107,14 +106,14 @@ async def test_what_is_moved_gives_its_pages_back_and_what_is_young_stays(
     async with stream.writer() as writer:
         for index in range(4000):
             await writer.post(b"x" * 1000, key=f"k{index % 10}")
-    known = await events_of(stream)
+    known = await sorted_events(stream)
     assert await stream.offload(older_than_ms=3_600_000) == OffloadResult()
     assert await stream.offload() == OffloadResult(events=4000, bytes=4000 * 1008, files=2)
     assert await stream.offload() == OffloadResult()
     assert await ep.db.read(_bytes_inside) == 0
     used, free = await ep.db.read(_pages)
     assert (used - free) * 16384 < 1_500_000  # a page for each empty table and index
-    assert await events_of(stream) == known
+    assert await sorted_events(stream) == known
 
 
 async def test_offloaded_files_are_synced_even_with_durability_os(
@@ -148,11 +147,11 @@ async def test_nothing_leaves_the_database_for_a_file_that_is_not_what_was_writt
         file.write_bytes(found)
 
     await write_large(stream)
-    known = await events_of(stream)
+    known = await sorted_events(stream)
     monkeypatch.setattr("eventproc.streams.offload.register_chunks", register)
     with pytest.raises(CorruptRecord):
         await stream.offload()
-    assert await events_of(stream) == known
+    assert await sorted_events(stream) == known
 
 
 async def test_events_moved_before_are_skipped_outside_of_the_write_lock(
@@ -207,7 +206,7 @@ async def test_small_extents_share_a_file_and_move_in_short_transactions(
     async with stream.writer() as writer:
         for index in range(80):
             await writer.write(b"%03d" % index, key="k")
-    known = await events_of(stream)
+    known = await sorted_events(stream)
     steps: list[Step] = []
 
     async def write_counted(fn: Callable[[Tx], T], *, step: Step) -> T:
@@ -219,14 +218,14 @@ async def test_small_extents_share_a_file_and_move_in_short_transactions(
     moved = await offload(ep.db, stream.name, stream.stream_id, until_ms, limits=limits, write=write_counted)
     assert moved == OffloadResult(events=80, bytes=80 * 11, files=2)
     assert len(steps) >= 80 / 5
-    assert await events_of(stream) == known
+    assert await sorted_events(stream) == known
 
 
 async def test_a_moved_extent_ends_at_the_time_of_its_last_event(ep: Eventproc, stream: Stream) -> None:
     async with stream.writer() as writer:
         for index in range(2):
             await writer.write(b"%03d" % index, key="k")
-    segment = (await events_of(stream))[0].segment
+    segment = (await sorted_events(stream))[0].segment
 
     def move(tx: Tx) -> list[tuple[int, int]]:
         tx.execute("UPDATE extent SET first_time = 100 + start, last_time = 100 + start")
@@ -255,7 +254,7 @@ async def test_extents_joined_during_an_offload_are_left_for_the_next_one(
     async with stream.writer() as writer:
         for index in range(80):
             await writer.write(b"%03d" % index, key="k")
-    known = await events_of(stream)
+    known = await sorted_events(stream)
     segment = known[0].segment
     before = await ep.db.read(_places)
     await ep.db.write(partial(join_step, stream_id=stream.stream_id, segment=segment, offset=0))
@@ -269,7 +268,7 @@ async def test_extents_joined_during_an_offload_are_left_for_the_next_one(
     assert await ep.db.read(_places) == after
     await ep.db.write(lambda tx: tx.execute("DELETE FROM chunk"))
     assert (await offload_small(ep, stream)).events == 80
-    assert await events_of(stream) == known
+    assert await sorted_events(stream) == known
 
 
 async def test_the_file_of_truncated_events_is_dropped_with_the_last_of_them(
@@ -295,7 +294,7 @@ async def test_death_at_any_step_leaves_every_event_in_one_place(
             await ep.create_scope("s")
             stream = await ep.create_stream("s/t")
             await write(stream, random.Random(5), 60)
-            known.extend(await events_of(stream))
+            known.extend(await sorted_events(stream))
             deaths.die_at(point, nth)
             await offload_small(ep, stream)
 
@@ -303,10 +302,10 @@ async def test_death_at_any_step_leaves_every_event_in_one_place(
     await run_until_death(live)
     async with eventproc.open(tmp_path / "data") as ep:
         stream = await ep.stream("s/t")
-        assert await events_of(stream) == known
+        assert await sorted_events(stream) == known
         await check(ep.db)
         await offload_small(ep, stream)
-        assert await events_of(stream) == known
+        assert await sorted_events(stream) == known
         await check(ep.db)
 
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import Event, Eventproc, OffloadPolicy, RetentionPolicy, ScalingPolicy, Stream
+from eventproc import Eventproc, OffloadPolicy, RetentionPolicy, ScalingPolicy, Stream
 from eventproc.describe import TaskStatus
 from eventproc.errors import InvalidArgument, NotSupported, StreamSealed
 from eventproc.streams import offload as offloading
@@ -18,6 +18,7 @@ from eventproc.testing import VirtualClock
 from tests.cluster.support import ended_task
 from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
+from tests.support.reading import events_of
 
 HOUR_MS = 3_600_000
 LOOK_MS = 60_000
@@ -31,11 +32,6 @@ async def write(stream: Stream, count: int) -> None:
     async with stream.writer() as writer:
         for number in range(count):
             await writer.post(b"x" * 1_000, key=f"k{number % 10}")
-
-
-async def events_of(stream: Stream) -> list[Event]:
-    async with stream.reader() as reader:
-        return [event async for event in reader.until(await stream.tail())]
 
 
 async def look_again(ep: Eventproc, clock: VirtualClock, after_ms: int = LOOK_MS) -> None:

@@ -27,7 +27,8 @@ from eventproc.store.model.errors import (
 )
 from eventproc.streams import Stream, Transaction
 from eventproc.testing import Deaths
-from tests.streams.support import payloads, run_in
+from tests.streams.support import run_in
+from tests.support.reading import payloads_of
 
 Call = Callable[[Transaction[bytes]], Awaitable[object]]
 
@@ -137,7 +138,7 @@ async def test_a_call_with_unknown_result_is_repeated_without_a_duplicate(when: 
         async with BackgroundTasks() as tasks:
             tasks.start_soon(run_host, ep.db)
             await txn.commit()
-        assert await payloads(stream) == [b"0", b"1", b"2"]
+        assert await payloads_of(stream) == [b"0", b"1", b"2"]
 
 
 async def test_leaving_the_block_raises_the_decision_of_another_process(stream: Stream) -> None:
@@ -159,7 +160,7 @@ async def test_leaving_the_block_raises_the_decision_of_another_process(stream: 
         await txn.write(b"4", key="k")
         await txn.flush()
         await stream.transaction_of(txn.id).commit()
-    assert await payloads(stream) == [b"2", b"3", b"4"]
+    assert await payloads_of(stream) == [b"2", b"3", b"4"]
 
 
 async def test_a_sealed_stream_refuses_new_ones_and_ends_open_ones(stream: Stream) -> None:

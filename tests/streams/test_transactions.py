@@ -24,7 +24,8 @@ from eventproc.streams.staging import STAGE_BYTES
 from eventproc.streams.transaction import LEASE_MS
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.testing import disk_full
-from tests.streams.support import fail_in, payloads, run_in
+from tests.streams.support import fail_in, run_in
+from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.usefixtures("commit_path")
 
@@ -37,7 +38,7 @@ async def test_leaving_the_block_makes_the_events_visible(stream: Stream) -> Non
         await txn.write(b"2", key="k", event_time=5, headers={"a": "b"})
         assert await txn.write_many([(b"3", "k"), NewEvent(b"4", "k")]) == 2
         await txn.flush()
-        assert await payloads(stream) == []
+        assert await payloads_of(stream) == []
         assert not txn.appended
     async with stream.reader() as reader:
         events = [event async for event in reader.until(await stream.tail())]
@@ -76,7 +77,7 @@ async def test_an_exception_aborts_and_is_raised_as_it_is(stream: Stream) -> Non
     ended = await txn.status()
     assert ended.state in (TxnState.ABORTING, TxnState.ABORTED)
     assert ended.reason == "by its owner"
-    assert await payloads(stream) == []
+    assert await payloads_of(stream) == []
 
 
 async def test_a_cancelled_block_aborts_and_stays_cancelled(stream: Stream) -> None:
@@ -91,7 +92,7 @@ async def test_a_cancelled_block_aborts_and_stays_cancelled(stream: Stream) -> N
         went_on = True
     assert not went_on
     assert (await txn.status()).reason == "by its owner"
-    assert await payloads(stream) == []
+    assert await payloads_of(stream) == []
 
 
 async def test_a_commit_that_is_cancelled_while_it_waits_is_decided(stream: Stream) -> None:
@@ -103,22 +104,22 @@ async def test_a_commit_that_is_cancelled_while_it_waits_is_decided(stream: Stre
             scope.cancel()
             await anyio.lowlevel.checkpoint()
     await txn.commit()
-    assert await payloads(stream) == [b"1"]
+    assert await payloads_of(stream) == [b"1"]
 
 
 async def test_a_block_that_decided_itself_is_left_as_it_is(stream: Stream) -> None:
     async with stream.transaction() as txn:
         await txn.write(b"1")
         await txn.abort()
-    assert await payloads(stream) == []
+    assert await payloads_of(stream) == []
     async with stream.transaction() as txn:
         await txn.write(b"2", key="k")
         await txn.commit()
-        assert await payloads(stream) == [b"2"]
+        assert await payloads_of(stream) == [b"2"]
     txn = stream.transaction()
     with pytest.raises(ZeroDivisionError):
         await fail_in(txn, partial(txn.write, b"3", key="k"), txn.commit)
-    assert await payloads(stream) == [b"2", b"3"]
+    assert await payloads_of(stream) == [b"2", b"3"]
 
 
 async def test_a_transaction_without_events_commits(stream: Stream) -> None:
@@ -136,7 +137,7 @@ async def test_another_process_goes_on_with_a_transaction_by_its_id(stream: Stre
     assert await other.ping() is PingResult.OK
     await other.write(b"2", key="k")
     await other.commit()
-    assert await payloads(stream) == [b"1", b"2"]
+    assert await payloads_of(stream) == [b"1", b"2"]
     assert await begun.ping() is PingResult.COMMITTED
     await begun.commit()  # it is: there is nothing more to do
     assert begun.appended == other.appended
@@ -186,7 +187,7 @@ async def test_order_of_a_key_holds_across_scales_between_staged_batches(stream:
                 segments = await stream.segments()
                 await stream.split(segments[0].id)
                 await stream.merge(*[each.id for each in (await stream.segments())[-2:]])
-    assert await payloads(stream) == [b"%d" % number for number in range(60)]
+    assert await payloads_of(stream) == [b"%d" % number for number in range(60)]
 
 
 async def test_begun_without_a_block_it_stages_by_itself(ep: Eventproc, stream: Stream) -> None:
@@ -198,7 +199,7 @@ async def test_begun_without_a_block_it_stages_by_itself(ep: Eventproc, stream: 
     assert size_bytes > 25 * len(BIG)
     assert largest <= STAGE_BYTES
     await txn.commit()
-    assert [payload[len(BIG) :] for payload in await payloads(stream)] == [
+    assert [payload[len(BIG) :] for payload in await payloads_of(stream)] == [
         b"%d" % number for number in range(30)
     ]
 
@@ -222,7 +223,7 @@ async def test_a_full_disk_refuses_a_write_and_loses_nothing_that_was_taken(
                 await txn.commit()
         assert 0 < taken < 100
         await txn.write(b"last", key="k")
-    assert [len(payload) for payload in await payloads(stream)] == [len(BIG)] * taken + [4]
+    assert [len(payload) for payload in await payloads_of(stream)] == [len(BIG)] * taken + [4]
 
 
 async def test_a_write_that_raised_or_was_cancelled_added_nothing(ep: Eventproc, stream: Stream) -> None:
@@ -246,7 +247,7 @@ async def test_a_write_that_raised_or_was_cancelled_added_nothing(ep: Eventproc,
     assert len(taken) < 100
     await fill(30)
     await txn.commit()
-    assert await payloads(stream) == taken
+    assert await payloads_of(stream) == taken
 
 
 async def test_a_write_beside_a_commit_is_in_it_or_refused(stream: Stream) -> None:
@@ -266,7 +267,7 @@ async def test_a_write_beside_a_commit_is_in_it_or_refused(stream: Stream) -> No
         while len(taken) < 20:
             await anyio.lowlevel.checkpoint()
         await txn.commit()
-    assert sorted(payload[len(BIG) :] for payload in await payloads(stream)) == sorted(taken)
+    assert sorted(payload[len(BIG) :] for payload in await payloads_of(stream)) == sorted(taken)
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
@@ -293,7 +294,7 @@ async def test_an_abort_that_was_not_done_never_becomes_a_commit(
         for call in (txn.commit, txn.flush, partial(txn.write, b"more")):
             with pytest.raises(IllegalTransition, match="call `abort` again"):
                 await call()
-    assert await payloads(stream) == []
+    assert await payloads_of(stream) == []
     assert (await txn.status()).state in (TxnState.ABORTING, TxnState.ABORTED)
 
 
@@ -305,7 +306,7 @@ async def test_a_refused_abort_of_a_committed_transaction_may_wait_for_it(stream
     with pytest.raises(TransactionDecided):
         await txn.abort()
     await txn.commit()
-    assert await payloads(stream) == [b"x"]
+    assert await payloads_of(stream) == [b"x"]
 
 
 async def test_a_full_disk_at_the_end_of_a_block_raises_and_no_event_is_visible(
@@ -315,5 +316,5 @@ async def test_a_full_disk_at_the_end_of_a_block_raises_and_no_event_is_visible(
     async with disk_full(ep.db):
         with pytest.raises(DiskFull):
             await run_in(txn, partial(txn.write, BIG, key="k"))
-    assert await payloads(stream) == []
+    assert await payloads_of(stream) == []
     assert txn.appended == ()

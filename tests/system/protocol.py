@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
 import eventproc
+from tests.support.reading import events_of
 
 KEYS = 12
 BATCH_MAX = 8
@@ -72,9 +73,7 @@ def check_rows(
 
 async def read_all(ep: eventproc.Eventproc, name: str) -> list[tuple[str | None, bytes]]:
     """Return (key, payload) of everything that is in a stream now, in the order of a reader of the whole stream."""
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [(event.key, event.payload) async for event in reader.until(await stream.tail())]
+    return [(event.key, event.payload) for event in await events_of(await ep.stream(name))]
 
 
 def say(line: str) -> None:

@@ -12,6 +12,7 @@ import eventproc
 from eventproc.store import faults
 from eventproc.store.model.errors import InvalidArgument, StoreMissing
 from eventproc.testing import CrashDirectory, CrashProcess, check_directory, kill_now
+from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.subprocess
 
@@ -40,9 +41,7 @@ async def write_what_is_asked(ep: eventproc.Eventproc, payload: bytes) -> None:
 
 
 async def read(ep: eventproc.Eventproc) -> list[bytes]:
-    stream = await ep.stream("shop/orders")
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
+    return await payloads_of(await ep.stream("shop/orders"))
 
 
 def test_what_was_acknowledged_before_a_kill_is_read_after_it(eventproc_crash: CrashDirectory) -> None:

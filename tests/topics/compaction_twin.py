@@ -10,7 +10,7 @@ import eventproc
 from eventproc import Event, NewEvent, Topic
 from eventproc.testing import check
 from tests.support.child_process import ChildProcess
-from tests.topics.support import all_events
+from tests.support.reading import events_of
 
 _COMPACT = """
     import sys
@@ -77,15 +77,15 @@ async def verify_killed_compaction(place: str, point: str, nth: int) -> None:
         await write_any(topic, random.Random(3), 60)
         async with topic.producer() as producer:
             await producer.write_many([(b"", "k"), (b"", "")])
-        known = await all_events(topic)
+        known = await events_of(topic)
     with ChildProcess.running(_COMPACT, place, point, nth) as process:
         await anyio.to_thread.run_sync(process.wait_killed)
     async with eventproc.open(place) as ep:
         topic = await ep.topic("s/t")
-        verify_newest(known, await all_events(topic))
+        verify_newest(known, await events_of(topic))
         await check(ep.db)
         await topic.compact()
-        verify_newest(known, await all_events(topic))
+        verify_newest(known, await events_of(topic))
         await topic.compact()  # tombstones stay for 0 ms after the first compaction
-        assert await all_events(topic) == [each for each in kept(known) if each.payload]
+        assert await events_of(topic) == [each for each in kept(known) if each.payload]
         await check(ep.db)

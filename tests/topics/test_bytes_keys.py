@@ -8,7 +8,7 @@ import eventproc
 from eventproc import NewEvent, Topic
 from eventproc.errors import InvalidArgument
 from eventproc.testing import VirtualRuntime
-from tests.topics.support import all_events
+from tests.support.reading import events_of
 
 KEYS = [b"ana", b"\x00\x00\x00\x05", b"\xff\x00", "ü".encode(), b"\xff" * 756, b""]
 
@@ -19,7 +19,7 @@ async def topic(ep: eventproc.Eventproc) -> Topic:
 
 
 async def keys_of(topic: Topic) -> list[bytes | None]:
-    return [event.key_bytes for event in sorted(await all_events(topic), key=lambda each: each.payload)]
+    return [event.key_bytes for event in sorted(await events_of(topic), key=lambda each: each.payload)]
 
 
 async def test_readers_get_the_bytes_of_keys_back_from_every_kind_of_write(topic: Topic) -> None:
@@ -67,7 +67,7 @@ async def test_a_key_that_is_too_long_names_itself_and_writes_nothing(topic: Top
     async with topic.producer() as producer:
         with pytest.raises(InvalidArgument, match="routing key"):
             await producer.write(b"", key=b"\xff" * 757)
-    assert await all_events(topic) == []
+    assert await events_of(topic) == []
 
 
 async def test_keys_of_bytes_pass_through_processors_and_dead_letters(
@@ -89,7 +89,7 @@ async def test_keys_of_bytes_pass_through_processors_and_dead_letters(
         await running.write("s/in", b"bad", key=b"\xfe")
         await running.settled()
         assert sorted(filter(None, seen)) == [b"\xfe", b"\xff"]
-        assert [event.key_bytes for event in await all_events(await running.ep.topic("s/out"))] == [b"\xff"]
+        assert [event.key_bytes for event in await events_of(await running.ep.topic("s/out"))] == [b"\xff"]
         letters = running.ep.dead_letters("s/g")
         await letters.redrive([letter.id for letter in await running.dead_letters("s/g")])
         await running.settled()

@@ -19,8 +19,8 @@ from tests.backup.support import restored
 from tests.cluster.support import ended_task
 from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
+from tests.support.reading import events_of
 from tests.topics.compaction_twin import kept, verify_newest, write_any
-from tests.topics.support import all_events
 
 DAY_MS = 24 * 3_600_000
 NEWEST = [96, 97, 98, 99]
@@ -47,7 +47,7 @@ async def test_what_stays_is_what_a_naive_twin_keeps(
     for _ in range(6):
         before = {(event.partition, event.number) for event in known}
         await write_any(topic, dice, dice.choice([1, 20, 150]))
-        known += [e for e in in_order(await all_events(topic)) if (e.partition, e.number) not in before]
+        known += [e for e in in_order(await events_of(topic)) if (e.partition, e.number) not in before]
         known = in_order(known)
         if dice.random() < 0.7:
             await topic.compact()
@@ -56,7 +56,7 @@ async def test_what_stays_is_what_a_naive_twin_keeps(
                 clock.advance(DAY_MS + 1)
                 await topic.compact()
                 known = [event for event in known if event.payload]
-        assert in_order(await all_events(topic)) == known
+        assert in_order(await events_of(topic)) == known
         for partition in range((await topic.describe()).config.scaling.segments_min):
             ours = [event for event in known if event.partition == partition]
             assert await topic.read_range(partition) == ours
@@ -72,7 +72,7 @@ async def test_a_tombstone_stays_for_its_time_and_then_its_key_is_gone(
     await write(topic, ("a", b"1"), ("b", b"2"), ("a", b""))
     clock.advance(10 * DAY_MS)  # a reader may have just read the older event
     assert await topic.compact() == CompactionResult(events=1, bytes=9)
-    assert [(event.key, event.payload, event.headers) for event in await all_events(topic)] == [
+    assert [(event.key, event.payload, event.headers) for event in await events_of(topic)] == [
         ("b", b"2", {}),
         ("a", b"", {}),
     ]
@@ -80,9 +80,9 @@ async def test_a_tombstone_stays_for_its_time_and_then_its_key_is_gone(
     assert await topic.compact() == CompactionResult()
     clock.advance(DAY_MS // 2)
     assert await topic.compact() == CompactionResult(events=1, bytes=8)
-    assert [event.key for event in await all_events(topic)] == ["b"]
+    assert [event.key for event in await events_of(topic)] == ["b"]
     await write(topic, ("a", b"again"))
-    assert [(event.number, event.payload) for event in await all_events(topic)] == [(1, b"2"), (3, b"again")]
+    assert [(event.number, event.payload) for event in await events_of(topic)] == [(1, b"2"), (3, b"again")]
 
 
 async def test_events_younger_than_the_age_stay(ep: Eventproc, clock: VirtualClock) -> None:
@@ -92,10 +92,10 @@ async def test_events_younger_than_the_age_stay(ep: Eventproc, clock: VirtualClo
     await write(topic, ("a", b"3"), ("a", b"4"))
     clock.advance(500)
     assert (await topic.compact()).events == 1
-    assert [event.payload for event in await all_events(topic)] == [b"2", b"3", b"4"]
+    assert [event.payload for event in await events_of(topic)] == [b"2", b"3", b"4"]
     clock.advance(600)
     assert (await topic.compact()).events == 2
-    assert [event.payload for event in await all_events(topic)] == [b"4"]
+    assert [event.payload for event in await events_of(topic)] == [b"4"]
 
 
 async def test_readers_groups_and_shares_go_on_in_the_middle_of_what_was_removed(
@@ -159,13 +159,13 @@ async def test_numbers_and_offsets_of_what_stays_survive_restarts_copies_and_gro
 ) -> None:
     topic = await ep.create_topic("s/t", compaction=SOON)
     await write(topic, *[(f"k{number % 7}", b"%d" % number) for number in range(300)])
-    known = kept(await all_events(topic))
+    known = kept(await events_of(topic))
     await topic.compact()
     await ep.backup(tmp_path / "copy")
     await topic.add_partitions(1)
-    assert await all_events(topic) == known
+    assert await events_of(topic) == known
     async with eventproc.open(restored(tmp_path / "copy", tmp_path / "again")) as other:
-        assert await all_events(await other.topic("s/t")) == known
+        assert await events_of(await other.topic("s/t")) == known
         await check(other.db)
 
 
@@ -191,7 +191,7 @@ async def test_writers_and_two_compactions_at_once_agree_on_the_table(
             clock.advance(1)
         written.set()
     await topic.compact()
-    found = await all_events(topic)
+    found = await events_of(topic)
     assert {each.key: each.payload for each in found if each.payload} == {k: v for k, v in table.items() if v}
     assert len({each.key for each in found}) == len(found)
 
@@ -211,31 +211,31 @@ async def test_death_at_any_step_loses_no_newest_event_and_brings_none_back(
             topic = await ep.create_topic("s/t", compaction=CompactionPolicy(0, tombstone_ms=0))
             await write_any(topic, random.Random(3), 60)
             await write(topic, ("k", b""), ("", b""))
-            known.extend(await all_events(topic))
+            known.extend(await events_of(topic))
             deaths.die_at(point, nth)
             await topic.compact()
 
     await run_until_death(live)
     async with eventproc.open(tmp_path / "data") as ep:
         topic = await ep.topic("s/t")
-        found = await all_events(topic)
+        found = await events_of(topic)
         verify_newest(known, found)
         await check(ep.db)
         await topic.compact()
-        verify_newest(known, await all_events(topic))
+        verify_newest(known, await events_of(topic))
         await topic.compact()  # tombstones stay for 0 ms after the first compaction
-        assert [each for each in kept(known) if each.payload] == await all_events(topic)
+        assert [each for each in kept(known) if each.payload] == await events_of(topic)
 
 
 async def test_the_policy_compacts_in_the_background(ep: Eventproc, clock: VirtualClock) -> None:
     topic = await ep.create_topic("s/t", compaction=CompactionPolicy(min_age_ms=1_000))
     await write(topic, *[(f"k{number % 10}", b"x" * 1_000) for number in range(200)])
-    known = kept(await all_events(topic))
+    known = kept(await events_of(topic))
     clock.advance(61_000)
     await ep.create_topic("s/wakes-the-loop")
     task = await ended_task(ep, "stream s/t")
     assert (task.kind, task.status, task.result["events"]) == ("compact-topic", TaskStatus.DONE, 190)
-    assert await all_events(topic) == known
+    assert await events_of(topic) == known
     await write(topic, ("k1", b"little"))
     clock.advance(DAY_MS + 61_000)  # what is little waits until it is as old as a tombstone gets
     await ep.create_topic("s/wakes-it-again")
@@ -260,7 +260,7 @@ async def test_an_event_without_a_key_is_refused_by_every_writer(ep: Eventproc) 
         with pytest.raises(InvalidArgument, match="s/t is compacted"):
             await txn.write(b"x")
     await topic.compact()
-    assert [event.payload for event in await all_events(topic)] == [b"before", b"first"]
+    assert [event.payload for event in await events_of(topic)] == [b"before", b"first"]
     await topic.alter(compaction=CompactionPolicy())
     async with topic.producer() as producer:
         await producer.write(b"again")

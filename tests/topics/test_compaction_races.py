@@ -12,8 +12,8 @@ from eventproc.runtime import Eventproc
 from eventproc.testing import Fault, FaultPlan, VirtualRuntime
 from tests.support.asyncio_alone import anyio_backend as anyio_backend  # a fixture
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
+from tests.support.reading import events_of
 from tests.topics.compaction_twin import verify_killed_compaction
-from tests.topics.support import all_events
 
 SOON = CompactionPolicy(min_age_ms=0, tombstone_ms=0)
 
@@ -43,7 +43,7 @@ def test_runs_that_are_joined_between_two_passes_keep_no_older_event_of_a_tombst
             await topic.compact()
             assert faults.reached["extent.join.committed"]
             await topic.compact()
-            assert [each.payload for each in await all_events(topic) if each.key == "a"] == []
+            assert [each.payload for each in await events_of(topic) if each.key == "a"] == []
 
     VirtualRuntime(seed=1, backend="asyncio").run(main)
 

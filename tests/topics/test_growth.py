@@ -16,7 +16,8 @@ from eventproc.store.model.partitions import growth, is_reserve
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.model.routing import point
 from eventproc.testing import disk_full
-from tests.topics.support import all_events, by_partition
+from tests.support.reading import events_of
+from tests.topics.support import by_partition
 
 KEYS = [f"key{number}" for number in range(60)]
 
@@ -58,7 +59,7 @@ async def test_a_writer_routes_by_the_new_number_without_being_told(ep: Eventpro
             await producer.post(b"p", key=key)
         await writer.write_many([(b"w", key) for key in KEYS])
         await writer.write(b"chosen", key=KEYS[0], partition=6)
-    events = [each for each in await all_events(topic) if each.payload in (b"p", b"w")]
+    events = [each for each in await events_of(topic) if each.payload in (b"p", b"w")]
     assert len(events) == 2 * len(KEYS)
     assert all(each.partition == owner(each.key, 7) for each in events)
 
@@ -70,7 +71,7 @@ async def test_events_that_wait_while_a_topic_grows_keep_a_chosen_partition(ep: 
             await producer.post(b"routed", key=key)
             await producer.post(b"chosen", key=key, partition=1, headers={"a": "b"}, event_time=5)
         await topic.add_partitions(3)
-    events = await all_events(topic)
+    events = await events_of(topic)
     chosen = [each for each in events if each.payload == b"chosen"]
     assert {each.partition for each in chosen} == {1} and len(chosen) == len(KEYS)
     assert all(each.headers == {"a": "b"} and each.event_time == 5 for each in chosen)
@@ -108,7 +109,7 @@ async def test_no_event_is_lost_whose_send_fails_while_a_new_partition_is_looked
         async with disk_full(ep.db):
             with pytest.raises(DiskFull):
                 await producer.write_many([NewEvent(BIG, partition=0), NewEvent(b"1", partition=1)])
-    assert await all_events(topic) == []
+    assert await events_of(topic) == []
 
 
 @pytest.mark.usefixtures("commit_path")
@@ -124,7 +125,7 @@ async def test_a_transaction_that_is_open_while_a_topic_grows_commits(ep: Eventp
         await topic.add_partitions(2)
         for key in KEYS:
             await txn.write(b"2", key=key)
-    events = await all_events(topic)
+    events = await events_of(topic)
     assert len(events) == 2 * len(KEYS) + 1
     first = [each for each in events if each.payload == b"1"]
     assert all(each.partition == owner(each.key, 3 if flush else 5) for each in first)
@@ -201,7 +202,7 @@ async def test_altering_changes_the_number_and_the_strategy(ep: Eventproc) -> No
             await producer.write(b"%d" % number, key="same")
     found = await topic.describe()
     assert (len(found.partitions), found.partitioning) == (4, Partitioning.ROUND_ROBIN)
-    late = [each.partition for each in await all_events(topic) if each.key == "same"]
+    late = [each.partition for each in await events_of(topic) if each.key == "same"]
     assert sorted(late) == sorted([0, 1, 2, 3] * 2)
     with pytest.raises(ScaleRefused, match="partitions can be added, and never removed"):
         await topic.alter(partitions=3)
@@ -213,7 +214,7 @@ async def test_a_new_strategy_alone_reaches_a_writer_that_is_open(ep: Eventproc)
         await producer.write(b"x", key="k")
         await topic.alter(partitioning="round_robin")
         await producer.write_many([(b"y", "k")] * 3)
-    assert sorted(each.partition for each in await all_events(topic) if each.payload == b"y") == [0, 1, 2]
+    assert sorted(each.partition for each in await events_of(topic) if each.payload == b"y") == [0, 1, 2]
 
 
 async def test_one_partition_is_truncated_by_number_and_by_time(ep: Eventproc) -> None:
@@ -226,7 +227,7 @@ async def test_one_partition_is_truncated_by_number_and_by_time(ep: Eventproc) -
     await topic.truncate(partition=0, before_number=1)
     assert [(each.first, each.end) for each in await topic.partitions()] == [(1, 5), (0, 5), (3, 5)]
     await topic.truncate(partition=0, before_number=0)  # gone already
-    late = (await all_events(topic))[-1].timestamp + 1
+    late = (await events_of(topic))[-1].timestamp + 1
     await topic.truncate(partition=1, before_ms=late)
     assert [each.first for each in await topic.partitions()] == [1, 5, 3]
     await topic.truncate(before_ms=late)

@@ -12,7 +12,7 @@ import pytest
 from eventproc import Event, EventWriter, NewEvent, Topic
 from eventproc.runtime import Eventproc
 from eventproc.store.model.routing import point
-from tests.topics.support import all_events
+from tests.support.reading import events_of
 
 STEPS_COUNT = 30
 
@@ -91,7 +91,7 @@ async def step(
         await topic.add_partitions(count)
         twin.grow(count)
     elif action == "truncate":
-        twin.verify(await all_events(topic))
+        twin.verify(await events_of(topic))
         where = dice.randrange(len(twin.lists))
         number = dice.randint(0, len(twin.lists[where]))
         await topic.truncate(partition=where, before_number=number)
@@ -112,7 +112,7 @@ async def test_a_topic_holds_what_lists_hold(seed: int, ep: Eventproc) -> None:
     async with topic.producer() as one, topic.producer(name="two") as two:
         for _ in range(STEPS_COUNT):
             first = await step(dice, topic, [one, two], twin, first)
-    twin.verify(await all_events(topic))
+    twin.verify(await events_of(topic))
     assert [(each.first, each.end) for each in await topic.partitions()] == [
         (head, len(events)) for head, events in zip(twin.heads, twin.lists, strict=True)
     ]

@@ -19,7 +19,8 @@ from eventproc.store.model.errors import (
     StreamReplaced,
 )
 from eventproc.store.model.policies import Partitioning
-from tests.topics.support import all_events, by_partition
+from tests.support.reading import events_of
+from tests.topics.support import by_partition
 
 
 @attrs.frozen
@@ -97,7 +98,7 @@ async def test_an_event_of_a_topic_knows_its_partition_headers_and_times(ep: Eve
     async with topic.producer() as producer:
         await producer.write(b"a", key="k", partition=1, headers={"h": "v"}, event_time=7)
         await producer.write(b"b", partition=1)
-    first, second = await all_events(topic)
+    first, second = await events_of(topic)
     assert (first.partition, first.number, first.key, first.event_time) == (1, 0, "k", 7)
     assert first.headers == {"h": "v"}
     assert (second.partition, second.number, second.key) == (1, 1, None)
@@ -162,7 +163,7 @@ async def test_a_named_producer_recognises_a_repeated_send(ep: Eventproc) -> Non
         async with topic.producer(name="p") as producer:
             await producer.write_many([(b"a", "x"), (b"b", "y")], sequence=1)
             assert (producer.name, producer.sequence) == ("p", 1)
-    assert len(await all_events(topic)) == 2
+    assert len(await events_of(topic)) == 2
 
 
 async def test_typed_payloads_come_from_the_handle(ep: Eventproc) -> None:

@@ -26,6 +26,7 @@ import attrs
 import eventproc
 from eventproc.testing import CrashDirectory, CrashProcess, check
 from tests.support.postgres import Server, running_server
+from tests.support.reading import events_of
 from tests.system.protocol import check_rows
 from tests.torture.instance import COPIED, COPIES, SCOPE, copying_app, name_of
 
@@ -311,9 +312,7 @@ async def _copy_all(ep: eventproc.Eventproc) -> None:
 
 
 async def _read(ep: eventproc.Eventproc, name: str) -> Rows:
-    stream = await ep.stream(name)
-    async with stream.reader() as reader:
-        return [(event.key, event.payload) async for event in reader.until(await stream.tail())]
+    return [(event.key, event.payload) for event in await events_of(await ep.stream(name))]
 
 
 def main(minutes: str, seed: str = "0", streams: str = str(STREAMS), form: str = "directory") -> None:

@@ -22,11 +22,11 @@ from eventproc.testing import VirtualClock, run_seeded
 from eventproc.workflows.policies import PassedOffsets, PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import TruncateStream
-from tests.streams.support import payloads
 from tests.support.memory import (
     clock as clock,  # a fixture
     timed_ep as timed_ep,  # a fixture, too: ep
 )
+from tests.support.reading import payloads_of
 from tests.support.virtual_time import anyio_backend as anyio_backend  # a fixture
 
 HOUR_MS = 3_600_000
@@ -85,7 +85,7 @@ def test_the_policy_keeps_what_the_twin_keeps(
                     written.append(Written(clock.wall_ms(), FRAME_BYTES + size))
             for request in await wanted(ep):
                 await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
-            kept = await payloads(stream)
+            kept = await payloads_of(stream)
             assert len(kept) == kept_by_twin(written, policy, clock.wall_ms())
 
     run_seeded(run, seed=0)
@@ -102,7 +102,7 @@ async def test_the_truncations_of_a_policy_leave_one_outcome_beside_those_of_per
         clock.step_wall(2)
         await _write(stream, b"z")
         await anyio.sleep(RETENTION_MS / 1000)
-    assert await payloads(stream) == [b"z"]
+    assert await payloads_of(stream) == [b"z"]
     found = [each for each in await ep.requests.list() if each.kind == "truncate"]
     assert [each.origin for each in found] == [RequestOrigin.POLICY, RequestOrigin.PERSON]
     assert all(each.status is RequestStatus.DONE for each in found)
@@ -149,12 +149,12 @@ async def test_a_topic_keeps_its_policy_over_partitions_that_were_added(ep: Even
     await topic.add_partitions(2)
     await anyio.sleep((HOUR_MS + 2 * RETENTION_MS) / 1000)
     await _write(topic, b"young")
-    assert await payloads(topic) == [b"young"]
+    assert await payloads_of(topic) == [b"young"]
     assert len(await topic.partitions()) == 4
     await topic.alter(retention=RetentionPolicy())
     assert len(await topic.partitions()) == 4
     await anyio.sleep(2 * HOUR_MS / 1000)
-    assert await payloads(topic) == [b"young"]
+    assert await payloads_of(topic) == [b"young"]
 
 
 @pytest.mark.parametrize("back_ms", [2 * HOUR_MS, 30 * 365 * 24 * HOUR_MS])
@@ -170,7 +170,7 @@ async def test_a_limit_of_size_holds_although_the_clock_went_back(
     clock.step_wall(-back_ms)
     [request] = await wanted(ep)
     await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
-    assert await payloads(stream) == [b"c", b"d"]
+    assert await payloads_of(stream) == [b"c", b"d"]
 
 
 async def test_limits_truncate_where_the_head_is_behind_them_and_leave_the_rest(
@@ -208,10 +208,10 @@ async def test_a_stream_whose_policies_fail_does_not_hold_up_the_others(
     for stream in streams:
         await _write(stream, b"old")
     await anyio.sleep(HOUR_MS / 1000 + 2 * RETENTION_MS / 1000)
-    assert [await payloads(each) for each in streams] == [[], [b"old"], []]
+    assert [await payloads_of(each) for each in streams] == [[], [b"old"], []]
     monkeypatch.undo()  # it passed
     await anyio.sleep(2 * FAILED_MS / 1000)
-    assert await payloads(streams[1]) == []
+    assert await payloads_of(streams[1]) == []
     assert "s/bad: its policies wait after a failure" in caplog.text
 
 
