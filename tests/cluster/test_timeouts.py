@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -13,7 +12,7 @@ from eventproc.base.clock import Clock, new_id
 from eventproc.cluster.host import run_host
 from eventproc.cluster.transaction_timeouts import LEASE_ENDED, has_overdue
 from eventproc.server.controller.conversions import new_txn_id
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Tx
 from eventproc.store.model import transactions
 from eventproc.store.model.limits import TXN_MEMORY_MS, TXN_MEMORY_MS_MIN
 from eventproc.store.model.transactions import PingResult, TxnState
@@ -32,6 +31,7 @@ from eventproc.store.transactions import (
 from eventproc.testing import run_until_death
 from eventproc.workflows.abort_transactions import AbortTimer, time_out
 from eventproc.workflows.sweeps import forget
+from tests.cluster.support import running_host
 from tests.support.sqlite import sqlite_of
 from tests.support.virtual_time import anyio_backend as anyio_backend
 from tests.transactions.support import LOW, NAME, ZERO, TxnStream, events_of, make_txn_stream, part, serve
@@ -47,14 +47,6 @@ async def life() -> AsyncIterator[Life]:
 @pytest.fixture
 async def txn_stream(life: Life) -> TxnStream:
     return await make_txn_stream(life)
-
-
-@asynccontextmanager
-async def hosting(db: Database) -> AsyncIterator[None]:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run_host, db)
-        yield
-        tasks.cancel_scope.cancel()
 
 
 async def ended(txn_stream: TxnStream, txn_id: str) -> TxnState:
@@ -74,7 +66,7 @@ async def ended(txn_stream: TxnStream, txn_id: str) -> TxnState:
 async def test_expired_lease_aborts_its_transaction_and_frees_its_bytes(
     life: Life, txn_stream: TxnStream
 ) -> None:
-    async with hosting(life.db):
+    async with running_host(life.db):
         began_ms = life.clock.monotonic_ms()
         txn_id = await txn_stream.begin(lease_ms=5_000)
         await txn_stream.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
@@ -91,7 +83,7 @@ async def test_pings_extend_a_transaction_until_its_execution_time_is_over(
     life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "EXECUTION_PER_LEASE_MAX", 50)  # 1,000 leases take long
-    async with hosting(life.db):
+    async with running_host(life.db):
         txn_id = await txn_stream.begin(lease_ms=1_000)
         for _ in range(49 * 2):
             await anyio.sleep(0.5)
@@ -107,7 +99,7 @@ async def test_pings_extend_a_transaction_until_its_execution_time_is_over(
 async def test_transaction_without_a_lease_lasts_while_its_process_lives(
     life: Life, txn_stream: TxnStream
 ) -> None:
-    async with hosting(life.db):
+    async with running_host(life.db):
         txn_id = await txn_stream.begin(lease_ms=None)
         await anyio.sleep(20 * 60)  # twice the longest lease there is
         assert (await txn_stream.get(txn_id)).state is TxnState.OPEN
@@ -134,7 +126,7 @@ async def test_next_host_ends_open_committing_and_aborting_transactions(
     life.faults.heal()
     left = [(await txn_stream.get(txn_id)).state for txn_id in ids]
     assert not all(state.is_final for state in left), "the host died when everything was done"
-    async with hosting(life.db):
+    async with running_host(life.db):
         states = [await ended(txn_stream, txn_id) for txn_id in ids]
     assert states == [TxnState.ABORTED, TxnState.COMMITTED, TxnState.ABORTED]
     assert [event.payload for event in (await events_of(txn_stream))[ZERO]] == [b"x"]

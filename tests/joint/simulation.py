@@ -14,7 +14,6 @@ import anyio
 
 import eventproc
 from eventproc import Event, ScalingPolicy
-from eventproc.cluster import run_host
 from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
@@ -26,7 +25,7 @@ from eventproc.store.transactions import TXN_STEP_LIMITS
 from eventproc.streams import JointTransaction, Stream
 from eventproc.testing import Deaths, VirtualClock
 from tests.joint.support import TARGETS, outputs, read_outputs
-from tests.support.lives import live_through_deaths, scale_at_random
+from tests.support.lives import hosted, live_through_deaths, scale_at_random
 
 CONSUMERS = 3
 CLIENTS = 2
@@ -66,8 +65,7 @@ class JointSimulation:
             await self._compare(ep)
 
     async def _set_up(self, ep: Eventproc) -> None:
-        async with anyio.create_task_group() as background:
-            background.start_soon(run_host, ep.db)
+        async with hosted(ep):
             await ep.create_scope("s")
             for name in TARGETS:
                 await ep.create_stream(name, scaling=ScalingPolicy.fixed(self.random.randint(1, 3)))
@@ -77,17 +75,13 @@ class JointSimulation:
             await self._write(source, range(self.events // 2, self.events))
             await source.seal()
             await ep.create_group("g", ["s/in"])
-            background.cancel_scope.cancel()
 
     async def _write(self, source: Stream, numbers: range) -> None:
         async with source.writer() as writer:
             await writer.write_many((b"%d" % number, str(number % KEYS)) for number in numbers)
 
     async def _live(self, ep: Eventproc) -> None:
-        async with anyio.create_task_group() as background:
-            background.start_soon(run_host, ep.db)
-            for request in await ep.requests.list():  # of the life before
-                await ep.requests.wait(request.id)
+        async with hosted(ep):
             targets = [await ep.stream(name) for name in TARGETS]
             async with anyio.create_task_group() as actors:
                 for number in range(CONSUMERS):
@@ -98,7 +92,6 @@ class JointSimulation:
                 actors.start_soon(self._fence, ep)
             for target in targets:
                 await target.seal()  # waits for what is decided
-            background.cancel_scope.cancel()
 
     async def _pause(self, most_s: float) -> None:
         await anyio.sleep(self.random.random() * most_s * self.pace)

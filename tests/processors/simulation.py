@@ -17,7 +17,6 @@ import anyio
 import attrs
 
 import eventproc
-from eventproc.cluster import run_host
 from eventproc.groups import describe_group
 from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, AppTx, Context, Directive, Failure, KeyState, RetryPolicy, run_app
@@ -32,6 +31,7 @@ from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from tests.processors.support import events
+from tests.support.lives import ensured, hosted
 
 STREAM, OUT, GROUP = "s/t", "s/out", "s/g"
 KEYS = 6
@@ -92,16 +92,10 @@ class ProcessorSimulation:
             await self.check_end(ep)
 
     async def _live(self, ep: Eventproc) -> None:
-        async with anyio.create_task_group() as background:
-            background.start_soon(run_host, ep.db)
+        async with hosted(ep) as background:
             await ep.create_scope("s")
-            for request in await ep.requests.list():
-                await ep.requests.wait(request.id)
             for name in self.names:
-                try:
-                    await ep.stream(name)
-                except NotFound:
-                    await ep.create_stream(name)
+                await ensured(ep, name)
             stream = await ep.stream(STREAM)
             await self.recount(stream)
             background.start_soon(self._watch, ep)
@@ -115,7 +109,6 @@ class ProcessorSimulation:
             async with run_app(ep.db, self.app()) as running:
                 await running.resume("p")
                 await running.wait_idle(timeout_ms=IDLE_MS)
-            background.cancel_scope.cancel()
         self.done = True
 
     # What happens.

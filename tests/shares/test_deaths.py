@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-import anyio
 import pytest
 
 import eventproc
-from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
 from eventproc.shares import Delivery, ShareConsumer
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.testing import Deaths, VirtualClock, check, run_seeded, run_until_death
+from eventproc.testing import Deaths, VirtualClock, run_seeded
+from tests.support.lives import hosted, live_through_deaths
 
 EVENTS = 60
 DELIVERIES_MAX = 4
@@ -25,29 +24,18 @@ class ShareLives:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.faults = Deaths()
         self.accepted: set[EventId] = set()
         self.uncertain: set[EventId] = set()
         self.deliveries: dict[EventId, int] = {}
-        self.died = 0
 
     async def run(self) -> None:
+        faults = Deaths()
         clock = VirtualClock(self.random.randrange(2**32))
-        async with eventproc.open_memory(clock=clock, faults=self.faults, host=False) as ep:
-            async with anyio.create_task_group() as hosts:
-                hosts.start_soon(run_host, ep.db)
+        async with eventproc.open_memory(clock=clock, faults=faults, host=False) as ep:
+            async with hosted(ep):
                 await self._prepare(ep)
-                hosts.cancel_scope.cancel()
-            while True:
-                if self.died < 12:
-                    die = self.random.choice([self.faults.die_before_commit, self.faults.die_after_commit])
-                    die(self.random.randint(1, 8))
-                died = await run_until_death(partial(self._consume, ep))
-                self.faults.heal()
-                await check(ep.db)
-                if not died:
-                    break
-                self.died += 1
+            live = partial(self._consume, ep)
+            await live_through_deaths(live, ep.db, faults, self.random, deaths=12, commits_max=8)
             await self._compare(ep)
 
     async def _compare(self, ep: Eventproc) -> None:

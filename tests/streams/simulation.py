@@ -14,14 +14,13 @@ from random import Random
 import anyio
 
 import eventproc
-from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InProgress, InvalidArgument, InvalidCut, NotFound, ScaleRefused
 from eventproc.store.model.states import StreamState
 from eventproc.streams import NewEvent, Stream
 from eventproc.testing import Deaths, VirtualClock, order_violations
-from tests.support.lives import live_through_deaths
+from tests.support.lives import ensured, hosted, live_through_deaths
 
 NAME = "s/t"
 WRITERS = 3
@@ -51,14 +50,9 @@ class StreamSimulation:
             assert not self.acked - self.written, "what was acknowledged was lost"
 
     async def _live(self, ep: Eventproc) -> None:
-        async with anyio.create_task_group() as background:
-            background.start_soon(run_host, ep.db)
+        async with hosted(ep):
             await ep.create_scope("s")
-            stream = await self._stream(ep)
-            for (
-                request
-            ) in await ep.requests.list():  # of the life before; a seal among them would end the writers
-                await ep.requests.wait(request.id)
+            stream = await ensured(ep, NAME)
             info = await stream.describe()
             await self._catch_up(stream)
             if info.state is StreamState.ACTIVE:
@@ -71,13 +65,6 @@ class StreamSimulation:
                         actors.start_soon(self._truncate, stream)
                     await stream.seal()
             await self._catch_up(stream)
-            background.cancel_scope.cancel()
-
-    async def _stream(self, ep: Eventproc) -> Stream:
-        try:
-            return await ep.stream(NAME)
-        except NotFound:
-            return await ep.create_stream(NAME)
 
     async def _catch_up(self, stream: Stream) -> None:
         """Read to the tail; only then is known which events of the life before are there."""

@@ -15,12 +15,10 @@ import attrs
 
 import eventproc
 from eventproc.base.clock import new_id
-from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import (
-    NotFound,
     Rejected,
     StreamSealed,
     TransactionAborted,
@@ -30,7 +28,7 @@ from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import TXN_STEP_LIMITS, TxnRecord, find_txn, watch_txn
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock
-from tests.support.lives import live_through_deaths, scale_at_random
+from tests.support.lives import ensured, hosted, live_through_deaths, scale_at_random
 from tests.transactions.support import NAME, KeyedPayload, TxnStream, by_key, events_of, write
 
 CLIENTS = 4
@@ -74,13 +72,10 @@ class TransactionSimulation:
             await self._compare(ep)
 
     async def _live(self, ep: Eventproc) -> None:
-        async with anyio.create_task_group() as background:
-            background.start_soon(run_host, ep.db)
+        async with hosted(ep) as background:
             await ep.create_scope("s")
-            stream = await self._stream(ep)
+            stream = await ensured(ep, NAME)
             txn_stream = TxnStream(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
-            for request in await ep.requests.list():  # of the life before
-                await ep.requests.wait(request.id)
             if (await stream.describe()).state is StreamState.ACTIVE:
                 background.start_soon(self._look, txn_stream)
                 async with anyio.create_task_group() as actors:
@@ -94,16 +89,9 @@ class TransactionSimulation:
                 await stream.seal()
             for twin in self.twins:
                 await self._ended(txn_stream, twin)
-            background.cancel_scope.cancel()
 
     async def _pause(self, most_s: float) -> None:
         await anyio.sleep(self.random.random() * most_s * self.pace)
-
-    async def _stream(self, ep: Eventproc) -> Stream:
-        try:
-            return await ep.stream(NAME)
-        except NotFound:
-            return await ep.create_stream(NAME)
 
     async def _client(self, txn_stream: TxnStream, stream: Stream) -> None:
         while self.left > 0:
