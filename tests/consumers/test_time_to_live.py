@@ -13,6 +13,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.topics import Group
 from tests.consumers.support import TOPIC, committed, numbers_of, poll_all
+from tests.support.apps import run_until_idle
 from tests.support.virtual_time import clock_of
 
 STEP_MS = 100_000
@@ -164,8 +165,7 @@ async def test_a_processor_skips_expired_events_and_its_lag_ends(ep: Eventproc) 
         await produce_timed(topic, [None], first=5)
         await running.wait_idle()
     assert seen == [1, 3, 5]
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
     assert seen == [1, 3, 5]
     assert (await (await ep.group("s/p")).describe()).events == 0
 
@@ -179,8 +179,7 @@ async def test_a_processor_passes_over_a_topic_that_expired_completely(ep: Event
     async def handle(event: Event, context: Context) -> None:
         raise AssertionError("no event is alive")
 
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
     assert (await (await ep.group("s/p")).describe()).events == 0
 
 
@@ -308,8 +307,7 @@ async def test_the_ttl_of_a_codec_is_that_of_every_event_it_encodes(ep: Eventpro
     async def copy(event: Event, ctx: Context) -> None:
         ctx.emit(topic, int(event.payload))
 
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
     async with topic.producer(codec=Lasting()) as producer:
         await producer.write(13)
     clock_of(ep).advance(1_000)

@@ -18,6 +18,7 @@ from eventproc.processors import AppTx
 from eventproc.testing import SimulatedWorld, VirtualClock
 from eventproc.testing.clock import START_MS
 from tests.jobs.support import GROUP, JOBS, OUT, outcome, submit, with_jobs
+from tests.support.apps import run_until_idle
 from tests.support.simulated_world import in_simulated_world
 from tests.support.virtual_time import in_virtual_time
 
@@ -151,8 +152,7 @@ async def test_a_plain_function_works_on_threads(ep: Eventproc) -> None:
     def work(event: Event, context: Context) -> None:
         context.emit(OUT, event.payload)
 
-    async with ep.run(app) as running:
-        await running.wait_idle(timeout_ms=60_000)
+    await run_until_idle(ep, app, timeout_ms=60_000)
     assert sorted(await outcome(ep)) == [b"1", b"2", b"3"]
 
 
@@ -255,8 +255,7 @@ async def test_attempts_are_counted_over_workers_and_one_that_dies_counts_too() 
         consumer = await group.consumer()
         await consumer.poll()
         await consumer.close()  # as one that died: the delivery counts
-        async with ep.run(app) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app)
         assert attempts == [2, 3]
         assert await ep.dead_letters("s/work").list() == []
 
@@ -273,8 +272,7 @@ async def test_a_call_that_takes_too_long_fails_and_what_it_emitted_is_discarded
 
     async with eventproc.open_memory(clock=VirtualClock()) as ep:
         await with_jobs(ep, [b"slow", b"quick"])
-        async with ep.run(app) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app)
         (letter,) = await ep.dead_letters("s/work").list()
         assert (letter.payload, letter.attempts) == (b"slow", 2)
         assert str(letter.error_type).endswith("HandlerTimeout")
@@ -403,8 +401,7 @@ async def test_a_rate_by_key_holds_up_only_the_keys_that_exceed_it() -> None:
 
     async with eventproc.open_memory(clock=VirtualClock()) as ep:
         await with_jobs(ep, [b"a1", b"a2", b"b1"])
-        async with ep.run(app) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app)
     assert done == [(b"a1", 0), (b"b1", 0), (b"a2", 1)]
 
 
@@ -448,8 +445,7 @@ async def test_jobs_whose_calls_are_cut_off_at_the_end_are_done_by_the_next_run_
         await with_jobs(ep, [b"1", b"2", b"3"])
         async with ep.run(app, grace_ms=0):
             await both_began.wait()
-        async with ep.run(app) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app)
     assert attempts == [1] * 5
 
 

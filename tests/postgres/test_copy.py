@@ -19,6 +19,7 @@ from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import WireEntry
 from eventproc.testing import check
 from tests.server.wire_peer import connected
+from tests.support.apps import run_until_idle
 from tests.support.child_process import ChildProcess
 from tests.support.postgres import Server
 
@@ -72,8 +73,7 @@ async def fill(ep: Eventproc) -> None:
         await writer.write(b"kept")
     async with gone.transaction() as transaction:
         await transaction.write(b"committed")
-    async with ep.run(refusing_app()) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, refusing_app())
     async with connected(ep) as peer:
         await peer.ask(c.CreateTableSegment(1, TABLE), c.SegmentCreated)
         for entry in (b"first", b"second"):
@@ -127,8 +127,7 @@ async def verify_goes_on(ep: Eventproc) -> None:
     assert kept == [b"kept", b"committed"]
     letters = ep.dead_letters("s/fails")
     assert [each.payload for each in await letters.list()] == kept
-    async with ep.run(refusing_app()) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, refusing_app())
     assert len(await letters.list()) == 2
     async with (await ep.stream("s/ids")).writer() as writer:
         assert (await writer.write(b"again", id="é")).number == 0
@@ -325,8 +324,7 @@ async def test_tables_of_users_sql_are_refused_or_left(tmp_path: Path, url: str)
         stream = await ep.create_stream("s/x")
         async with stream.writer() as writer:
             await writer.write(b"1")
-        async with ep.run(app) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app)
     with pytest.raises(errors.NotSupported, match="app_notes"):
         await eventproc.copy(tmp_path / "source", url)
     made = await eventproc.copy(tmp_path / "source", url, leave_sql_tables=True)

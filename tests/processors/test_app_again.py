@@ -9,6 +9,7 @@ import eventproc
 from eventproc.processors import ProcessorFailed, run_app
 from eventproc.processors.options import ProcessorLimits
 from tests.processors.support import group, lag, until_next
+from tests.support.apps import run_until_idle
 
 WAIT_MS = 10_000
 
@@ -31,8 +32,7 @@ async def test_an_app_goes_on_with_a_stream_that_was_deleted_and_made_again(
             for stream in (orders, returns):
                 async with stream.writer() as writer:
                     await writer.write(stream.name.encode() + life, key="k")
-            async with ep.run(app) as running:
-                await running.wait_idle(timeout_ms=WAIT_MS)
+            await run_until_idle(ep, app, timeout_ms=WAIT_MS)
             await orders.seal()
             await orders.delete()
     assert sorted(seen) == [b"shop/orders1", b"shop/orders2", b"shop/returns1", b"shop/returns2"]
@@ -75,8 +75,7 @@ async def test_recreated_stream_fails_its_processor_and_is_read_by_the_next_run(
         ):
             await run()
         assert seen == [b"1", b"2"]
-        async with ep.run(app) as running:
-            await running.wait_idle(timeout_ms=WAIT_MS)
+        await run_until_idle(ep, app, timeout_ms=WAIT_MS)
     assert seen == [b"1", b"2", b"3"]
 
 
@@ -123,6 +122,5 @@ async def test_events_beyond_a_stuck_one_stay_finished_when_a_stream_is_recreate
         await orders.delete()
         await ep.create_stream("s/orders")
         stuck = False
-        async with ep.run(app) as running:
-            await running.wait_idle(timeout_ms=WAIT_MS)
+        await run_until_idle(ep, app, timeout_ms=WAIT_MS)
     assert seen == [b"2", b"3", b"1"]

@@ -13,6 +13,7 @@ from eventproc import App, Context, Event, Eventproc, NewEvent, ProcessorFailed,
 from eventproc.errors import InvalidArgument
 from eventproc.windows import Pair, Single
 from tests.processors.support import GROUP, OUT, STREAM, events, system
+from tests.support.apps import run_until_idle
 from tests.support.reading import events_of
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
@@ -53,11 +54,6 @@ async def write(ep: Eventproc, key: str, *names: str) -> None:
         await writer.write_many(NewEvent(each.encode(), key=key, event_time=int(each[1:])) for each in names)
 
 
-async def process(ep: Eventproc, app: App) -> None:
-    async with ep.run(app) as running:
-        await running.wait_idle()
-
-
 async def results(ep: Eventproc) -> list[str]:
     return [f"{each.key} {each.payload.decode()}" for each in await events(ep)]
 
@@ -70,7 +66,7 @@ async def test_a_pair_is_joined_in_whichever_order_it_comes() -> None:
     async with system() as ep:
         await write(ep, "a", "l5", "r9")
         await write(ep, "b", "r5", "l9")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert sorted(await results(ep)) == ["a l5 r9", "b l9 r5"]
 
 
@@ -78,7 +74,7 @@ async def test_each_left_event_meets_each_right_one() -> None:
     async with system() as ep:
         await write(ep, "a", "l1", "l2", "r3", "r4", "l5")
         await write(ep, "b", "r1")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         found = [each for each in await results(ep) if each.startswith("a")]
         assert found == ["a l1 r3", "a l2 r3", "a l1 r4", "a l2 r4", "a l5 r3", "a l5 r4"]
         assert await kept_keys(ep) == ["a", "b"]
@@ -89,7 +85,7 @@ async def test_partners_are_at_most_within_ms_apart() -> None:
         await write(ep, "a", "l10", "r20", "r0", "r21")
         await write(ep, "b", "l20", "l9")
         await write(ep, "c", "r10", "l21")
-        await process(ep, app_of(grace_ms=100))
+        await run_until_idle(ep, app_of(grace_ms=100))
         assert sorted(await results(ep)) == ["a l10 r0", "a l10 r20"]
 
 
@@ -98,14 +94,14 @@ async def test_an_event_without_a_partner_is_given_up_once() -> None:
         await write(ep, "a", "l1", "l2", "r12")
         await write(ep, "b", "r3")
         await write(ep, "clock", "l23")  # what is at 3 has until 3 + 10 + 10
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await results(ep) == ["a l2 r12", "a l1"]
         assert await kept_keys(ep) == ["a", "b", "clock"]
         await write(ep, "clock", "l24")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await results(ep) == ["a l2 r12", "a l1", "b r3"]
         await write(ep, "clock", "l33")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await results(ep) == ["a l2 r12", "a l1", "b r3"]
         assert await kept_keys(ep) == ["clock"]
 
@@ -114,7 +110,7 @@ async def test_without_on_single_an_event_is_forgotten_silently() -> None:
     async with system() as ep:
         await write(ep, "a", "l1")
         await write(ep, "clock", "l50")
-        await process(ep, app_of(on_single=None))
+        await run_until_idle(ep, app_of(on_single=None))
         assert await results(ep) == []
         assert await kept_keys(ep) == ["clock"]
 
@@ -123,9 +119,9 @@ async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped(
     async with system() as ep:
         late = await ep.create_stream(LATE)
         await write(ep, "a", "l30")
-        await process(ep, app_of(grace_ms=5))
+        await run_until_idle(ep, app_of(grace_ms=5))
         await write(ep, "a", "r25", "r24")  # 25 + 5 is not below 30
-        await process(ep, app_of(grace_ms=5))
+        await run_until_idle(ep, app_of(grace_ms=5))
         assert await results(ep) == ["a l30 r25"]
         (letter,) = await ep.dead_letters(GROUP).list()
         assert (letter.payload, letter.attempts) == (b"r24", 1)
@@ -134,13 +130,13 @@ async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped(
         assert "came when event time had reached 30 ms" in letter.error
         async with (await ep.stream(STREAM)).writer() as writer:
             await writer.write(b"r23", key="a", event_time=23, headers={"from": "me"})
-        await process(ep, app_of(grace_ms=5, late=LATE))
+        await run_until_idle(ep, app_of(grace_ms=5, late=LATE))
         (passed,) = await events_of(late)
         assert (passed.payload, passed.key, passed.event_time) == (b"r23", "a", 23)
         assert passed.headers == {"from": "me"}
         await write(ep, "a", "r22")
         await write(ep, "new", "r21")
-        await process(ep, app_of(grace_ms=5, late="skip"))
+        await run_until_idle(ep, app_of(grace_ms=5, late="skip"))
         assert len(await ep.dead_letters(GROUP).list()) == 1
         assert await results(ep) == ["a l30 r25"]
         assert await kept_keys(ep) == ["a"]
@@ -149,10 +145,10 @@ async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped(
 async def test_an_event_is_late_after_within_ms_unless_grace_ms_says_otherwise() -> None:
     async with system() as ep:
         await write(ep, "a", "l30")
-        await process(ep, app_of(late="skip"))
+        await run_until_idle(ep, app_of(late="skip"))
         await write(ep, "a", "r20", "r19")
         await write(ep, "b", "l20", "r19")
-        await process(ep, app_of(late="skip"))
+        await run_until_idle(ep, app_of(late="skip"))
         assert await results(ep) == ["a l30 r20"]
 
 
@@ -188,7 +184,7 @@ async def test_payloads_are_of_the_declared_type_and_belong_to_each_call() -> No
         app = app_of(
             paid, payload=Half, is_left=lambda event: event.payload.order is not None, on_single=None
         )
-        await process(ep, app)
+        await run_until_idle(ep, app)
         found = [each.payload for each in await events(ep)]
         assert found == [b"figs 3", b"figs 4", b"pears 3", b"pears 4"]
 
@@ -203,7 +199,7 @@ async def test_payloads_may_have_a_codec_of_their_own() -> None:
             await writer.write(1j, key="a", event_time=0)
             await writer.write(2 + 1j, key="a", event_time=1)
         app = app_of(add, codec=OwnCodec(), is_left=lambda event: not event.payload.real, on_single=None)
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert [each.payload for each in await events(ep)] == [b"(2+2j)"]
 
 
@@ -215,7 +211,7 @@ async def test_payloads_may_be_any_bytes() -> None:
         async with (await ep.stream(STREAM)).writer() as writer:
             for time, payload in enumerate([b"l\xff\x00", b"r\xfe", b"r\xc3\xa4"]):
                 await writer.write(payload, key="a", event_time=time)
-        await process(ep, app_of(both))
+        await run_until_idle(ep, app_of(both))
         found = [each.payload for each in await events(ep)]
         assert found == [b"l\xff\x00r\xfe", b"l\xff\x00r\xc3\xa4"]
 
@@ -233,7 +229,7 @@ async def test_plain_functions_join_and_give_up_on_threads() -> None:
 
     async with system() as ep:
         await write(ep, "a", "l1", "r2", "l50", "l99")
-        await process(ep, app_of(pair_up, on_single=drop))
+        await run_until_idle(ep, app_of(pair_up, on_single=drop))
         assert emitted == [b"l1r2"]
         assert await results(ep) == ["a l50"]
 
@@ -251,7 +247,7 @@ async def test_a_plain_function_that_returns_an_awaitable_fails() -> None:
     async with system() as ep:
         await write(ep, "a", "l1", "r2", "l50", "l99")
         with pytest.raises(ProcessorFailed, match="on_close or on_single returned an awaitable"):
-            await process(ep, app_of(pair_up, on_single=drop))
+            await run_until_idle(ep, app_of(pair_up, on_single=drop))
         (letter,) = await ep.dead_letters(GROUP).list()
         assert letter.payload == b"r2"
         assert letter.error_type == "eventproc.processors.handler.NotAwaitedError"
@@ -268,7 +264,7 @@ async def test_an_async_handler_may_take_no_context_and_have_a_plain_on_single()
 
     async with system() as ep:
         await write(ep, "a", "l1", "r2", "l50", "l99")
-        await process(ep, app_of(pair_up, on_single=drop))
+        await run_until_idle(ep, app_of(pair_up, on_single=drop))
         assert pairs == [("a", 1, 2)]
         assert await results(ep) == ["a l50"]
 
@@ -289,7 +285,7 @@ async def test_a_call_that_fails_is_repeated_without_doubling_pairs() -> None:
         app = app_of(fail_at_the_second, on_single=fail_once)
         app.setup(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS app_pairs (name TEXT)"))
         await write(ep, "a", "l1", "l2", "r3", "r30", "r90")
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert await results(ep) == ["a l1 r3", "a l2 r3", "a r30"]
         assert await ep.query("SELECT count(*) FROM app_pairs") == [(2,)]
 
@@ -302,7 +298,7 @@ async def test_an_event_whose_attempts_are_spent_is_no_partner() -> None:
 
     async with system() as ep:
         await write(ep, "a", "l1", "r3", "r4", "l5")
-        await process(ep, app_of(refuse_r3))
+        await run_until_idle(ep, app_of(refuse_r3))
         assert await results(ep) == ["a l1 r4", "a l5 r4"]
         (letter,) = await ep.dead_letters(GROUP).list()
         assert letter.payload == b"r3"
@@ -312,12 +308,12 @@ async def test_a_join_continues_where_the_process_before_it_ended() -> None:
     async with system() as ep:
         await write(ep, "a", "l1")
         await write(ep, "b", "r1")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await write(ep, "a", "r5")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await results(ep) == ["a l1 r5"]
         await write(ep, "a", "l60")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await results(ep) == ["a l1 r5", "b r1"]
         assert await kept_keys(ep) == ["a"]
 
@@ -398,6 +394,6 @@ async def test_an_event_without_a_key_becomes_a_dead_letter() -> None:
     async with system() as ep:
         async with (await ep.stream(STREAM)).writer() as writer:
             await writer.write(b"l1", event_time=1)
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         (letter,) = await ep.dead_letters(GROUP).list()
         assert letter.error_type == "eventproc.processors.errors.KeyNeeded"

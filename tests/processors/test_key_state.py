@@ -14,13 +14,14 @@ import pydantic
 import pytest
 
 import eventproc
-from eventproc import App, AppTx, Context, Event, Eventproc, KeyState, ProcessorFailed, RetryPolicy
+from eventproc import App, AppTx, Context, Event, KeyState, ProcessorFailed, RetryPolicy
 from eventproc.describe import KeyValue
 from eventproc.errors import CallEnded, GroupNotEmpty, InvalidArgument, NotFound
 from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.engine.states import KeyStateCache
 from eventproc.testing import VirtualRuntime, check
 from tests.processors.support import GROUP, OUT, STREAM, letters, payloads, system, write
+from tests.support.apps import run_until_idle
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 ONCE = RetryPolicy(attempts=1)
@@ -65,18 +66,13 @@ def app_of(handler: Callable[..., object] = add, state: Any = Total, **choices: 
     return app
 
 
-async def process(ep: Eventproc, app: App) -> None:
-    async with ep.run(app) as running:
-        await running.wait_idle()
-
-
 @pytest.mark.parametrize("kind", [Total, DataTotal, ModelTotal, StructTotal])
 async def test_a_handler_changes_the_state_of_its_key(kind: type[Any]) -> None:
     async with system() as ep:
         await write(ep, ["a", "b", "a"])
-        await process(ep, app_of(state=kind))
+        await run_until_idle(ep, app_of(state=kind))
         await write(ep, ["a"])
-        await process(ep, app_of(state=kind))
+        await run_until_idle(ep, app_of(state=kind))
         kept = ep.state(GROUP, kind)
         assert await kept.get("a") == kind(count=3, last=0)
         assert await kept.get("b") == kind(count=1, last=1)
@@ -96,9 +92,9 @@ async def test_a_plain_function_on_a_thread_and_an_object_have_states_too() -> N
 
     async with system() as ep:
         await write(ep, ["a", "b"] * 100)
-        await process(ep, app_of(on_thread, dict[str, int]))
+        await run_until_idle(ep, app_of(on_thread, dict[str, int]))
         await write(ep, ["a"])
-        await process(ep, app_of(WithStart, dict[str, int]))
+        await run_until_idle(ep, app_of(WithStart, dict[str, int]))
         assert await ep.state(GROUP, dict[str, int]).get("a") == {"count": 110}
         assert await ep.state(GROUP).get("b") == b'{"count":100}'
 
@@ -109,7 +105,7 @@ async def test_what_a_handler_returns_takes_the_place_of_a_value_that_cannot_cha
 
     async with system() as ep:
         await write(ep, ["a", "a"])
-        await process(ep, app_of(count, FrozenTotal))
+        await run_until_idle(ep, app_of(count, FrozenTotal))
         assert await ep.state(GROUP, FrozenTotal).get("a") == FrozenTotal(count=2)
 
 
@@ -125,7 +121,7 @@ async def test_an_object_that_a_handler_returns_for_two_keys_is_not_shared_by_th
 
     async with system() as ep:
         await write(ep, ["a", "b", "a", "b", "b"])
-        await process(ep, app_of(count))
+        await run_until_idle(ep, app_of(count))
         assert [each.value.count for each in await ep.state(GROUP, Total).list()] == [1, 2]
     assert zero.count == 0
 
@@ -151,7 +147,7 @@ async def test_a_call_that_fails_or_leaves_another_type_changes_nothing(is_sync:
 
     async with system() as ep:
         await write(ep, ["a"] * 5)
-        await process(ep, app_of(change if is_sync else change_on_loop))
+        await run_until_idle(ep, app_of(change if is_sync else change_on_loop))
         assert await ep.state(GROUP, Total).get("a") == Total(count=4, last=4)
         assert await letters(ep) == [(2, "ValueError", 3)]
     assert failed == [0, 1, 2, 2, 2, 3, 4]
@@ -169,7 +165,7 @@ async def test_a_call_that_is_cancelled_changes_nothing() -> None:
 
     async with system() as ep:
         await write(ep, ["a"])
-        await process(ep, app_of(hang, timeout_ms=10))
+        await run_until_idle(ep, app_of(hang, timeout_ms=10))
         assert await ep.state(GROUP, Total).get("a") == Total(count=1)
 
 
@@ -181,17 +177,17 @@ async def test_a_handler_forgets_a_state_and_begins_anew() -> None:
 
     async with system() as ep:
         await write(ep, ["a"] * 6)
-        await process(ep, app_of(toggle))
+        await run_until_idle(ep, app_of(toggle))
         assert await ep.state(GROUP, Total).list() == []
         await write(ep, ["a"] * 2)
-        await process(ep, app_of(toggle))
+        await run_until_idle(ep, app_of(toggle))
         assert await ep.state(GROUP, Total).get("a") == Total(count=2)
 
 
 async def test_an_event_without_a_key_becomes_a_dead_letter_at_once() -> None:
     async with system() as ep:
         await write(ep, ["a", None])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await letters(ep) == [(1, "eventproc.processors.errors.KeyNeeded", 1)]
 
 
@@ -201,7 +197,7 @@ async def test_a_state_that_is_larger_than_an_event_may_be_fails_its_call() -> N
 
     async with system() as ep:
         await write(ep, ["a"])
-        await process(ep, app_of(grow, dict[str, str], retry=ONCE))
+        await run_until_idle(ep, app_of(grow, dict[str, str], retry=ONCE))
         (letter,) = await ep.dead_letters(GROUP).list()
         assert "a state has at most 8388600" in (letter.error or "")
         assert await ep.state(GROUP).get("a") is None
@@ -211,7 +207,7 @@ async def test_states_that_leave_a_small_cache_return_as_they_were() -> None:
     async with system() as ep:
         keys = [f"k{number % 1_500}" for number in range(6_000)]
         await write(ep, keys)
-        await process(ep, app_of(state=KeyState(Total, cache_bytes=1)))
+        await run_until_idle(ep, app_of(state=KeyState(Total, cache_bytes=1)))
         kept = ep.state(GROUP, Total)
         found = await kept.list(limit=10_000)
         assert [each.value.count for each in found] == [4] * 1_500
@@ -244,7 +240,7 @@ async def test_a_segment_that_is_lost_while_a_thread_loads_its_states_stops_noth
         await write(ep, ["a", "a"])
         async with ep.run(app_of(count)):
             await lost.wait()
-        await process(ep, app_of(count))
+        await run_until_idle(ep, app_of(count))
         assert await ep.state(GROUP, Total).get("a") == Total(count=2)
 
 
@@ -259,14 +255,14 @@ async def test_long_keys_count_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(KeyStateCache, "load", note)
     async with system() as ep:
         await write(ep, [f"{number:01000}" for number in range(10)])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
     assert caches[0].size_bytes > 10_000
 
 
 async def test_states_are_listed_by_ranges_and_pages_of_keys() -> None:
     async with system() as ep:
         await write(ep, ["a", "b", "ba", "c", "é"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         kept = ep.state(GROUP, Total)
 
         async def keys(**choices: Any) -> list[str]:
@@ -318,7 +314,7 @@ async def test_a_state_stays_once_its_processor_declares_no_expiry_any_more(
 
     async with eventproc_runtime.running(streams=[STREAM]) as system:
         await write(system.ep, ["a"])
-        await process(system.ep, app_of(look, KeyState(Total, ttl_ms=3_600_000)))
+        await run_until_idle(system.ep, app_of(look, KeyState(Total, ttl_ms=3_600_000)))
         await write(system.ep, ["a"])
         async with system.ep.run(app_of(look)) as running:
             await running.wait_idle()
@@ -345,9 +341,9 @@ async def test_states_of_an_older_version_are_upgraded_when_they_are_needed() ->
     state = KeyState(Money, version=2, upgrade=upgrade)
     async with system() as ep:
         await write(ep, ["a", "b"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await write(ep, ["a"])
-        await process(ep, app_of(pay, state))
+        await run_until_idle(ep, app_of(pay, state))
         assert [(each.key, each.value, each.version) for each in await ep.state(GROUP, state).list()] == [
             ("a", Money(cents=101), 2),
             ("b", Money(cents=100), 1),
@@ -364,21 +360,21 @@ async def test_a_version_that_cannot_be_read_refuses_the_start_and_names_a_key(
 ) -> None:
     async with system() as ep:
         await write(ep, ["ana"])
-        await process(ep, app_of(state=KeyState(Total, version=2)))
+        await run_until_idle(ep, app_of(state=KeyState(Total, version=2)))
         with pytest.raises(ProcessorFailed, match=f"key 'ana' has version 2.*{remedy}"):
-            await process(ep, app_of(state=state))
+            await run_until_idle(ep, app_of(state=state))
         assert await ep.state(GROUP).drop() == 1
         await write(ep, ["ana"])
-        await process(ep, app_of(state=state))
+        await run_until_idle(ep, app_of(state=state))
         assert await ep.state(GROUP, state).get("ana") == Total(count=1, last=0)
 
 
 async def test_a_version_of_which_no_key_is_left_refuses_nothing() -> None:
     async with system() as ep:
         await write(ep, ["a"])
-        await process(ep, app_of(state=KeyState(Total, version=2)))
+        await run_until_idle(ep, app_of(state=KeyState(Total, version=2)))
         await ep.state(GROUP, KeyState(Total, version=2)).store({"a": None})
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert (await ep.state(GROUP).describe()).versions == (1,)
 
 
@@ -388,12 +384,12 @@ async def test_a_state_that_an_upgrade_cannot_read_stops_the_processor_with_its_
 
     async with system() as ep:
         await write(ep, ["ana"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await write(ep, ["ana"])
         with pytest.raises(
             ProcessorFailed, match="the state of key 'ana' cannot be read: ValueError: unknown"
         ):
-            await process(ep, app_of(state=KeyState(Total, version=2, upgrade=fail)))
+            await run_until_idle(ep, app_of(state=KeyState(Total, version=2, upgrade=fail)))
 
 
 async def test_an_upgrade_that_returns_another_type_stops_the_processor_with_its_key() -> None:
@@ -402,16 +398,16 @@ async def test_an_upgrade_that_returns_another_type_stops_the_processor_with_its
 
     async with system() as ep:
         await write(ep, ["ana"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await write(ep, ["ana"])
         with pytest.raises(ProcessorFailed, match=r"the state of key 'ana' cannot be read: .*Total"):
-            await process(ep, app_of(state=KeyState(Total, version=2, upgrade=fail)))
+            await run_until_idle(ep, app_of(state=KeyState(Total, version=2, upgrade=fail)))
 
 
 async def test_what_is_stored_without_a_version_has_the_newest_one() -> None:
     state = KeyState(Money, version=2, upgrade=upgrade)
     async with system() as ep:
-        await process(ep, app_of(state=state))
+        await run_until_idle(ep, app_of(state=state))
         await ep.state(GROUP).store({"a": b'{"cents":7}'})
         await ep.state(GROUP, Money).store({"b": Money(cents=8)})
         kept = await ep.state(GROUP, state).list()
@@ -428,7 +424,7 @@ async def test_a_value_that_cannot_be_read_back_fails_its_call(kind: type[Any]) 
 
     async with system() as ep:
         await write(ep, ["a"] * 3)
-        await process(ep, app_of(spoil, kind))
+        await run_until_idle(ep, app_of(spoil, kind))
         assert await ep.state(GROUP, kind).get("a") == kind(count=2)
         assert [(payload, attempts) for payload, _, attempts in await letters(ep)] == [(1, 3)]
 
@@ -446,7 +442,7 @@ async def test_states_are_stored_and_dropped_only_while_the_processor_does_not_r
                 await kept.drop()
         await kept.store({f"k{number}": Total(count=number) for number in range(2_500)})
         await write(ep, ["k7"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await kept.get("k7") == Total(count=8, last=0)
         assert await kept.drop() == 2_500
         with pytest.raises(NotFound):
@@ -458,7 +454,7 @@ async def test_what_a_list_returns_is_restored_with_its_versions_and_its_expiry(
     async with system() as ep, system() as other:
         for each in (ep, other):
             await write(each, ["a"])
-            await process(each, app_of(state=soon))
+            await run_until_idle(each, app_of(state=soon))
         first = ep.state(GROUP, KeyState(Total))
         await first.store({f"k{number:04}": Total(count=number) for number in range(1_500)})
         found = await ep.state(GROUP).list(limit=2_000)
@@ -478,7 +474,7 @@ async def test_what_a_list_returns_is_restored_with_its_versions_and_its_expiry(
 async def test_states_of_some_keys_are_dropped_and_the_others_stay() -> None:
     async with system() as ep:
         await write(ep, ["a", "b"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         kept = ep.state(GROUP, Total)
         assert await kept.drop(["a", "c", b"a"]) == 1
         assert [each.key for each in await kept.list()] == ["b"]
@@ -506,13 +502,13 @@ async def test_a_missing_group_and_a_group_without_a_state_are_told_apart() -> N
 async def test_a_state_goes_with_its_group_and_with_its_stream() -> None:
     async with system() as ep:
         await write(ep, ["a"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         stream = await ep.stream(STREAM)
         await stream.seal()
         await stream.delete()
         await ep.create_stream(STREAM)
         await write(ep, ["a"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await ep.state(GROUP, Total).get("a") == Total(count=1, last=0)
         await (await ep.group(GROUP)).delete()
         with pytest.raises(NotFound):
@@ -549,7 +545,7 @@ async def test_states_of_a_deleted_group_are_swept_in_steps_and_never_read_again
 async def test_states_that_no_record_names_are_found_by_the_check() -> None:
     async with system() as ep:
         await write(ep, ["a"])
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         change = "UPDATE key_state SET stream_id = stream_id + {}"
         await ep.db.write(lambda tx: tx.execute(change.format(1000)))
         with pytest.raises(
@@ -575,7 +571,7 @@ async def test_what_a_handler_emits_and_changes_in_tables_comes_with_its_state()
         app = app_of(handle)
         app.setup(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS app_noted (key TEXT, count INTEGER)"))
         await write(ep, ["a", "b", "a"])
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert await ep.query("SELECT key, count FROM app_noted ORDER BY key, count") == [
             ("a", 1),
             ("a", 2),
@@ -597,7 +593,7 @@ async def test_sql_of_a_handler_that_fails_stops_the_processor_and_names_the_eve
         await write(ep, ["a"])
         failure = r"change_tables failed 3 times: .*app_missing.*event 0 \(key 'a'\)"
         with pytest.raises(ProcessorFailed, match=failure):
-            await process(ep, app)
+            await run_until_idle(ep, app)
         with pytest.raises(CallEnded):
             kept[0].change_tables(lambda tx: None)
         with pytest.raises(InvalidArgument, match="the processor keeps no state"):
@@ -694,4 +690,4 @@ async def test_a_topic_is_refused_for_a_key_may_have_events_in_several_partition
         app = App()
         app.add(add, "s/topic", group=GROUP, state=Total)
         with pytest.raises(InvalidArgument, match="partitions of topic s/topic: emit into a stream"):
-            await process(ep, app)
+            await run_until_idle(ep, app)

@@ -10,6 +10,7 @@ from eventproc.errors import NotSupported
 from eventproc.groups import get_group
 from eventproc.runtime import Eventproc
 from tests.processors.support import GROUP, STREAM, finished, letters, system, write
+from tests.support.apps import run_until_idle
 
 ONCE = RetryPolicy(attempts=1)
 
@@ -48,11 +49,6 @@ class Sums:
         return app
 
 
-async def process(ep: Eventproc, app: App) -> None:
-    async with ep.run(app) as running:
-        await running.wait_idle()
-
-
 async def read_by(ep: Eventproc) -> list[str]:
     return [each.name for each in (await ep.db.read(lambda tx: get_group(tx, GROUP))).streams]
 
@@ -61,14 +57,14 @@ async def test_no_event_is_redriven_past_the_state_of_its_key() -> None:
     sums = Sums()
     async with system() as ep:
         await write(ep, ["a", "a", "a"])
-        await process(ep, sums.app(with_state=True))
+        await run_until_idle(ep, sums.app(with_state=True))
         with pytest.raises(NotSupported, match="s/g, whose processor keeps a state by key"):
             await ep.dead_letters(GROUP).redrive("all")
         assert await letters(ep) == [(1, "ValueError", 1)]
         sums.fails = False
         async with (await ep.stream(STREAM)).writer() as writer:  # what the error says
             await writer.write(b"1", key="a")
-        await process(ep, sums.app(with_state=True))
+        await run_until_idle(ep, sums.app(with_state=True))
         assert await ep.dead_letters(GROUP).drop("all") == 1
         assert sums.calls == [0, 2, 1]
         assert await ep.state(GROUP, Total).get("a") == Total(3)
@@ -79,15 +75,15 @@ async def test_a_processor_gets_a_state_once_what_was_redriven_before_is_finishe
     sums = Sums()
     async with system() as ep:
         await write(ep, ["a", "a"])
-        await process(ep, sums.app(with_state=False))
+        await run_until_idle(ep, sums.app(with_state=False))
         assert await ep.dead_letters(GROUP).redrive("all") == 1
         with pytest.raises(ProcessorFailed, match="has not finished s/g-redrive"):
-            await process(ep, sums.app(with_state=True))
+            await run_until_idle(ep, sums.app(with_state=True))
         sums.fails = False
-        await process(ep, sums.app(with_state=False))
+        await run_until_idle(ep, sums.app(with_state=False))
         assert await read_by(ep) == [STREAM, "s/g-redrive"]
         await write(ep, ["b"])
-        await process(ep, sums.app(with_state=True))
+        await run_until_idle(ep, sums.app(with_state=True))
         assert await read_by(ep) == [STREAM]
         assert sums.calls == [0, 1, 0]
         assert await ep.state(GROUP, Total).get("b") == Total(1)
@@ -98,9 +94,9 @@ async def test_an_app_starts_again_without_the_redrive_stream_that_was_deleted()
     async with system() as ep:
         await write(ep, ["a", "a"])
         app = sums.app(with_state=False)
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert await ep.dead_letters(GROUP).redrive("all") == 1
-        await process(ep, app)
+        await run_until_idle(ep, app)
         redriven = await ep.stream("s/g-redrive")
         await redriven.seal()
         await redriven.delete()

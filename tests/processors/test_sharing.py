@@ -30,6 +30,7 @@ from tests.processors.support import (
     write,
 )
 from tests.processors.worker import settled, until
+from tests.support.apps import run_until_idle
 
 ENOUGH_MS = 3_600_000
 
@@ -175,8 +176,7 @@ async def test_a_call_that_outlasts_the_grace_period_is_cancelled_and_not_finish
         assert await lag(ep) == (3 if exactly_once else 1)
         assert sorted(await payloads(ep)) == ([] if exactly_once else [0, 2])
         patient = True
-        async with ep.run(app) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app)
         assert sorted(await payloads(ep)) == [0, 1, 2]
 
 
@@ -254,8 +254,7 @@ async def test_segments_of_a_failed_processor_continue_at_their_durable_progress
 
         async def one() -> None:
             try:
-                async with ep.run(app) as running:
-                    await running.wait_idle()
+                await run_until_idle(ep, app)
             except ProcessorFailed as why:
                 failures.append(why)
 
@@ -326,8 +325,7 @@ async def test_a_waiting_event_lets_other_keys_pass_until_its_attempts_are_spent
     async with system() as ep:
         await write(ep, ["busy", "a", "b"])
         retry = RetryPolicy(attempts=3, wait_ms=20, wait_ms_max=20, jitter_ms=0)
-        async with ep.run(app_of(handle, retry=retry, on_failure="skip")) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app_of(handle, retry=retry, on_failure="skip"))
     assert [each for each in order if each[0] == "busy"] == [("busy", 1), ("busy", 2), ("busy", 3)]
     assert {each[0] for each in order[: order.index(("busy", 2))]} == {"busy", "a", "b"}
 
@@ -376,8 +374,7 @@ async def test_a_processor_s_group_takes_no_readers_and_the_processor_handles_al
                 pass
         assert (await group(ep)).members == ()
         await ep.resume_processor(GROUP)
-        async with ep.run(app_of(handle)) as running:
-            await running.wait_idle(timeout_ms=ENOUGH_MS)
+        await run_until_idle(ep, app_of(handle), timeout_ms=ENOUGH_MS)
     assert seen == [b"0"]
 
 

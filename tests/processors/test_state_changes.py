@@ -13,6 +13,7 @@ from eventproc import App, Context, Event, Eventproc, KeyState, NewEvent, RetryP
 from eventproc.errors import InvalidArgument
 from eventproc.windows import Timer, Tumbling, Window
 from tests.processors.support import GROUP, OUT, STREAM, events, system, write
+from tests.support.apps import run_until_idle
 
 TOTAL = KeyState(dict[str, int], changes=OUT)
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
@@ -33,8 +34,7 @@ def add_on_thread(event: Event, total: dict[str, int], context: Context) -> None
 async def process(ep: Eventproc, handler: Callable[..., object], state: Any = TOTAL, **choices: Any) -> None:
     app = App()
     app.add(handler, STREAM, group=GROUP, state=state, retry=AT_ONCE, **choices)
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
 
 
 async def changes(ep: Eventproc) -> list[tuple[str | None, Any]]:
@@ -115,8 +115,7 @@ async def test_each_change_of_the_windows_of_a_key_is_an_event_too() -> None:
     async with system() as ep:
         async with (await ep.stream(STREAM)).writer() as writer:
             await writer.write_many(NewEvent(b"", key="a", event_time=each) for each in (1, 2, 11))
-        async with ep.run(app) as running:
-            await running.wait_idle()
+        await run_until_idle(ep, app)
         values = [value for _, value in await changes(ep)]
         assert values == [{"0/10": 1}, {"0/10": 2}, {"0/10": 2, "10/20": 1}, {"10/20": 1}]
 

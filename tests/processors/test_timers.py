@@ -15,6 +15,7 @@ from eventproc.errors import CallEnded, InvalidArgument
 from eventproc.testing import VirtualRuntime
 from eventproc.windows import Timer
 from tests.processors.support import GROUP, OUT, STREAM, events, system
+from tests.support.apps import run_until_idle
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 
@@ -48,11 +49,6 @@ async def write(ep: Eventproc, *times: tuple[str, int | None]) -> None:
         await writer.write_many(NewEvent(b"", key=key, event_time=time) for key, time in times)
 
 
-async def process(ep: Eventproc, app: App) -> None:
-    async with ep.run(app) as running:
-        await running.wait_idle()
-
-
 async def called(ep: Eventproc) -> list[tuple[str | None, int | None, int]]:
     return [(each.key, each.event_time, int(each.payload)) for each in await events(ep)]
 
@@ -61,13 +57,13 @@ async def called(ep: Eventproc) -> list[tuple[str | None, int | None, int]]:
 async def test_a_key_is_called_once_event_time_has_come_so_far(choices: dict[str, Any]) -> None:
     async with system() as ep:
         await write(ep, ("a", 0), ("a", 5), ("b", 14))
-        await process(ep, app_of(**choices))
+        await run_until_idle(ep, app_of(**choices))
         assert await called(ep) == []
         await write(ep, ("b", 15))
-        await process(ep, app_of(**choices))
+        await run_until_idle(ep, app_of(**choices))
         assert await called(ep) == [("a", 15, 2)]
         await write(ep, ("c", 100))
-        await process(ep, app_of(**choices))
+        await run_until_idle(ep, app_of(**choices))
         assert await called(ep) == [("a", 15, 2), ("b", 25, 2)]
         states = {each.key: each for each in await ep.state(GROUP, HeardCount).list()}
         assert (states["a"].value, states["a"].timer_ms) == (HeardCount(0), None)
@@ -77,9 +73,9 @@ async def test_a_key_is_called_once_event_time_has_come_so_far(choices: dict[str
 async def test_a_later_timer_takes_the_place_of_one_that_is_set() -> None:
     async with system() as ep:
         await write(ep, ("a", 0))
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await write(ep, ("a", 9), ("b", 12))
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await called(ep) == []
         assert (await ep.state(GROUP, HeardCount).list())[0].timer_ms == 19
 
@@ -97,13 +93,13 @@ async def test_a_timer_may_be_called_off_and_goes_with_the_state() -> None:
         async with (await ep.stream(STREAM)).writer() as writer:
             for key, payload in [("a", b""), ("b", b""), ("c", b""), ("a", b"off"), ("b", b"forget")]:
                 await writer.write(payload, key=key, event_time=0)
-        await process(ep, app_of(handle))
+        await run_until_idle(ep, app_of(handle))
         assert {each.key: each.timer_ms for each in await ep.state(GROUP, HeardCount).list()} == {
             "a": None,
             "c": 1_000,
         }
         await write(ep, ("d", 1_000))
-        await process(ep, app_of(handle))
+        await run_until_idle(ep, app_of(handle))
         assert await called(ep) == [("c", 1_000, 0), ("d", 1_000, 0)]
 
 
@@ -116,7 +112,7 @@ async def test_a_call_of_a_timer_may_set_the_next_one() -> None:
 
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 39))
-        await process(ep, app_of(on_timer=again))
+        await run_until_idle(ep, app_of(on_timer=again))
         assert [time for key, time, _ in await called(ep) if key == "a"] == [10, 20, 30]
         assert await ep.state(GROUP, HeardCount).get("a") == HeardCount(4)
 
@@ -131,7 +127,7 @@ async def test_plain_functions_have_timers_on_threads() -> None:
 
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 20))
-        await process(ep, app_of(handle, call))
+        await run_until_idle(ep, app_of(handle, call))
         assert await called(ep) == [("a", 10, 1)]
 
 
@@ -203,9 +199,9 @@ async def test_a_timer_that_fails_for_ever_stops_the_processor_or_is_skipped() -
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 10))
         with pytest.raises(ProcessorFailed, match="timer of key 'a' failed 3 times: ValueError: no"):
-            await process(ep, app_of(on_timer=fail))
+            await run_until_idle(ep, app_of(on_timer=fail))
         assert (await ep.state(GROUP, HeardCount).list())[0].timer_ms == 10
-        await process(ep, app_of(on_timer=fail, on_failure="skip"))
+        await run_until_idle(ep, app_of(on_timer=fail, on_failure="skip"))
         assert [each.timer_ms for each in await ep.state(GROUP, HeardCount).list()] == [None, 20]
         assert await ep.state(GROUP, HeardCount).get("a") == HeardCount(1)
 
@@ -245,7 +241,7 @@ async def test_timers_that_were_due_before_a_reset_are_left_to_process() -> None
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 10))
         with pytest.raises(ProcessorFailed):
-            await process(ep, app_of(on_timer=fail))
+            await run_until_idle(ep, app_of(on_timer=fail))
         await write(ep, ("c", 1_000))
         await (await ep.group(GROUP)).reset("tail")
         async with ep.run(app_of(on_timer=wait)) as running:
@@ -265,7 +261,7 @@ async def test_a_failed_call_of_a_timer_leaves_nothing() -> None:
 
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 10))
-        await process(ep, app_of(on_timer=fail_once))
+        await run_until_idle(ep, app_of(on_timer=fail_once))
         assert [int(each.payload) for each in await events(ep)] == [1]
         assert await ep.state(GROUP, HeardCount).get("a") == HeardCount(101)
 
@@ -273,21 +269,21 @@ async def test_a_failed_call_of_a_timer_leaves_nothing() -> None:
 async def test_timers_are_exported_and_restored_with_their_states() -> None:
     async with system() as ep:
         await write(ep, ("a", 0))
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         states = ep.state(GROUP, HeardCount)
         kept = await states.list()
         assert await states.drop() == 1
         await states.restore(kept)
         assert await states.list() == kept
         await write(ep, ("b", 10))
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await called(ep) == [("a", 10, 1)]
 
 
 async def test_event_time_begins_anew_when_the_state_is_dropped() -> None:
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 1_000))
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await ep.state(GROUP).drop()
         await (await ep.group(GROUP)).reset("head")
         assert [each.timer_ms for each in await _run_again(ep)] == [None, 1_010]
@@ -295,7 +291,7 @@ async def test_event_time_begins_anew_when_the_state_is_dropped() -> None:
 
 
 async def _run_again(ep: Eventproc) -> list[Any]:
-    await process(ep, app_of())
+    await run_until_idle(ep, app_of())
     return [*await ep.state(GROUP, HeardCount).list()]
 
 
@@ -336,11 +332,11 @@ async def test_a_time_that_cannot_be_is_refused_and_so_is_a_timer_without_on_tim
         await write(ep, ("a", 0))
         app = App()
         app.add(handle, STREAM, group="s/other", state=HeardCount)
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert seen == ["the processor has no timers: declare it with on_timer="] * 3
         assert kept[0].watermark is None
         seen.clear()
-        await process(ep, app_of(handle))
+        await run_until_idle(ep, app_of(handle))
         assert len(seen) == 3
         assert named == {"call_at"}
         with pytest.raises(CallEnded):
@@ -353,10 +349,10 @@ async def test_a_timer_may_be_set_to_a_date_before_1970() -> None:
 
     async with system() as ep:
         await write(ep, ("a", -2_000))
-        await process(ep, app_of(handle))
+        await run_until_idle(ep, app_of(handle))
         assert [each.timer_ms for each in await ep.state(GROUP).list()] == [-1_000]
         await write(ep, ("b", -1_000))
-        await process(ep, app_of(handle))
+        await run_until_idle(ep, app_of(handle))
         assert sorted(await called(ep)) == [("a", -1_000, 0), ("b", -1_000, 0)]
 
 
@@ -364,15 +360,15 @@ async def test_timers_of_a_key_move_with_it_when_its_segment_is_split_and_merged
     async with system() as ep:
         stream = await ep.stream(STREAM)
         await write(ep, *((f"k{number}", 0) for number in range(20)))
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         (only,) = await stream.segments()
         await stream.split(only.id, 4)
         await stream.merge(*[each.id for each in (await stream.segments())[1:3]])
         await write(ep, *((f"k{number}", 10) for number in range(20)))
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await called(ep) == []
         await write(ep, *((f"x{number}", 20) for number in range(40)))
-        await process(ep, app_of(idle_ms=0))
+        await run_until_idle(ep, app_of(idle_ms=0))
         assert sorted(await called(ep)) == sorted((f"k{number}", 20, 2) for number in range(20))
 
 
@@ -433,10 +429,10 @@ async def test_a_state_without_a_timer_expires_as_before_and_a_timer_with_it() -
         for name in (STREAM, OUT):
             await ep.create_stream(name)
         await write(ep, ("a", 0))
-        await process(ep, app_of(state=state))
+        await run_until_idle(ep, app_of(state=state))
         await anyio.sleep(0.01)
         await write(ep, ("b", 100))
-        await process(ep, app_of(state=state))
+        await run_until_idle(ep, app_of(state=state))
         assert await called(ep) == []
 
 

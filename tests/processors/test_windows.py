@@ -16,6 +16,7 @@ from eventproc import App, Context, Event, Eventproc, KeyState, NewEvent, RetryP
 from eventproc.errors import InvalidArgument
 from eventproc.windows import Hopping, Sessions, Tumbling, Window
 from tests.processors.support import GROUP, OUT, STREAM, events, system
+from tests.support.apps import run_until_idle
 from tests.support.reading import events_of, payloads_of
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
@@ -57,11 +58,6 @@ async def write(ep: Eventproc, key: str, *times: int) -> None:
         await writer.write_many(NewEvent(b"e%d" % time, key=key, event_time=time) for time in times)
 
 
-async def process(ep: Eventproc, app: App) -> None:
-    async with ep.run(app) as running:
-        await running.wait_idle()
-
-
 async def results(ep: Eventproc) -> list[str]:
     return [f"{each.key} {each.payload.decode()}" for each in await events(ep)]
 
@@ -70,11 +66,11 @@ async def results(ep: Eventproc) -> list[str]:
 async def test_a_window_has_one_result_when_event_time_has_passed_its_end(kind: type[Any]) -> None:
     async with system() as ep:
         await write(ep, "a", 1, 5, 9)
-        await process(ep, app_of(value=kind))
+        await run_until_idle(ep, app_of(value=kind))
         assert await results(ep) == []
         assert await ep.state(GROUP, dict[str, kind]).get("a") == {"0/10": kind(events=3)}  # type: ignore[valid-type]
         await write(ep, "a", 10)
-        await process(ep, app_of(value=kind))
+        await run_until_idle(ep, app_of(value=kind))
         assert await results(ep) == ["a 0/10 3"]
         assert await ep.state(GROUP, dict[str, kind]).get("a") == {"10/20": kind(events=1)}  # type: ignore[valid-type]
 
@@ -83,7 +79,7 @@ async def test_a_key_without_open_windows_has_no_state() -> None:
     async with system() as ep:
         await write(ep, "a", 1)
         await write(ep, "b", 25)
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         assert await results(ep) == ["a 0/10 1"]
         assert [each.key for each in await ep.state(GROUP).list()] == ["b"]
 
@@ -91,12 +87,12 @@ async def test_a_key_without_open_windows_has_no_state() -> None:
 async def test_a_window_stays_open_for_its_grace_period() -> None:
     async with system() as ep:
         await write(ep, "a", 1, 14)
-        await process(ep, app_of(windows=Tumbling(10, grace_ms=5)))
+        await run_until_idle(ep, app_of(windows=Tumbling(10, grace_ms=5)))
         await write(ep, "a", 2)
-        await process(ep, app_of(windows=Tumbling(10, grace_ms=5)))
+        await run_until_idle(ep, app_of(windows=Tumbling(10, grace_ms=5)))
         assert await results(ep) == []
         await write(ep, "a", 15)
-        await process(ep, app_of(windows=Tumbling(10, grace_ms=5)))
+        await run_until_idle(ep, app_of(windows=Tumbling(10, grace_ms=5)))
         assert await results(ep) == ["a 0/10 2"]
 
 
@@ -104,9 +100,9 @@ async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped(
     async with system() as ep:
         late = await ep.create_stream(LATE)
         await write(ep, "a", 25)
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await write(ep, "a", 3)
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         (letter,) = await ep.dead_letters(GROUP).list()
         assert (letter.payload, letter.attempts) == (b"e3", 1)
         assert letter.error_type == "eventproc.processors.errors.EventLate"
@@ -114,13 +110,13 @@ async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped(
         assert "came when event time had reached 25 ms" in letter.error
         async with (await ep.stream(STREAM)).writer() as writer:
             await writer.write(b"e4", key="a", event_time=4, headers={"from": "me"})
-        await process(ep, app_of(late=LATE))
+        await run_until_idle(ep, app_of(late=LATE))
         (passed,) = await events_of(late)
         assert (passed.payload, passed.key, passed.event_time) == (b"e4", "a", 4)
         assert passed.headers == {"from": "me"}
         await write(ep, "a", 5)
         await write(ep, "new", 6)
-        await process(ep, app_of(late="skip"))
+        await run_until_idle(ep, app_of(late="skip"))
         assert len(await ep.dead_letters(GROUP).list()) == 1
         assert await results(ep) == []
         assert [each.key for each in await ep.state(GROUP).list()] == ["a"]
@@ -146,12 +142,12 @@ async def test_the_payload_of_a_late_event_is_encoded_again_by_its_codec() -> No
 async def test_an_event_is_counted_in_each_hopping_window_that_is_open() -> None:
     async with system() as ep:
         await write(ep, "a", 7)
-        await process(ep, app_of(windows=Hopping(10, 5)))
+        await run_until_idle(ep, app_of(windows=Hopping(10, 5)))
         await write(ep, "a", 10)
-        await process(ep, app_of(windows=Hopping(10, 5)))
+        await run_until_idle(ep, app_of(windows=Hopping(10, 5)))
         assert await results(ep) == ["a 0/10 1"]
         await write(ep, "a", 8)
-        await process(ep, app_of(windows=Hopping(10, 5)))
+        await run_until_idle(ep, app_of(windows=Hopping(10, 5)))
         assert await ep.state(GROUP, dict[str, Count]).get("a") == {"5/15": Count(3), "10/20": Count(1)}
 
 
@@ -162,12 +158,12 @@ async def test_an_event_between_two_sessions_makes_them_one() -> None:
     async with system() as ep:
         app = app_of(windows=Sessions(10, joined))
         await write(ep, "a", 0, 18)
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert await ep.state(GROUP, dict[str, Count]).get("a") == {"18/28": Count(1)}
         assert await results(ep) == ["a 0/10 1"]
         app = app_of(windows=Sessions(10, joined, grace_ms=100))
         await write(ep, "b", 30, 48, 39)
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert await ep.state(GROUP, dict[str, Count]).get("b") == {"30/58": Count(3)}
 
 
@@ -178,7 +174,7 @@ async def test_a_handler_may_return_the_value_and_emit_on_each_change() -> None:
 
     async with system() as ep:
         await write(ep, "a", 1, 2, 11)
-        await process(ep, app_of(newest, value=int, on_close=None))
+        await run_until_idle(ep, app_of(newest, value=int, on_close=None))
         assert await results(ep) == ["a 0: 1", "a 0: 2", "a 10: 1"]
         assert await ep.state(GROUP, dict[str, int]).get("a") == {"10/20": 1}
 
@@ -194,7 +190,7 @@ async def test_plain_functions_fold_and_close_on_threads() -> None:
 
     async with system() as ep:
         await write(ep, "a", 1, 2, 11)
-        await process(ep, app_of(fold, on_close=close))
+        await run_until_idle(ep, app_of(fold, on_close=close))
         assert await results(ep) == ["a 2"]
 
 
@@ -210,7 +206,7 @@ async def test_the_result_of_a_window_is_one_step_with_its_sql() -> None:
         app = app_of(on_close=store)
         app.setup(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS app_minutes (key TEXT, events INTEGER)"))
         await write(ep, "a", 1, 2, 11)
-        await process(ep, app)
+        await run_until_idle(ep, app)
         assert await results(ep) == ["a 1"]
         assert await ep.query("SELECT * FROM app_minutes") == [("a", 2)]
 
@@ -232,10 +228,10 @@ async def test_the_values_of_windows_are_upgraded_with_their_class() -> None:
 
     async with system() as ep:
         await write(ep, "a", 1, 2)
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await write(ep, "a", 3, 11)
         value = KeyState(dict[str, Sum], version=2, upgrade=upgrade)
-        await process(ep, app_of(add, value=value, on_close=say))
+        await run_until_idle(ep, app_of(add, value=value, on_close=say))
         assert await results(ep) == ["a 3"]
 
 
@@ -283,6 +279,6 @@ async def test_an_event_without_a_key_becomes_a_dead_letter() -> None:
             await ep.create_stream(name)
         async with (await ep.stream(STREAM)).writer() as writer:
             await writer.write(b"", event_time=1)
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         (letter,) = await ep.dead_letters(GROUP).list()
         assert letter.error_type == "eventproc.processors.errors.KeyNeeded"

@@ -13,6 +13,7 @@ from eventproc.topics.operations import SealTopic
 from eventproc.workflows.requests import PRESENT
 from tests.server.access_support import READ, UPDATE, add_user, loaded
 from tests.server.rest_client import OWN, RestInMemory, ep as ep, rest as rest
+from tests.support.apps import run_until_idle
 
 
 async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInMemory, ep: Eventproc) -> None:
@@ -182,8 +183,7 @@ async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and
     async def mail(event: eventproc.Event) -> None:
         raise ValueError("no such address")
 
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
     path = f"{OWN}/processors/s/mailer"
     assert [each["group"]["name"] for each in (await rest.ok("GET", f"{OWN}/processors"))["items"]] == [
         "s/mailer"
@@ -215,8 +215,7 @@ async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Event
     async def mail(event: eventproc.Event) -> None:
         raise ValueError
 
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
     authority = await loaded(ep)
     of_group = RestInMemory(ep, authority, tokens["of-group"])
     assert (await of_group.call("GET", f"{OWN}/processors/s/mailer")).status == 403
@@ -250,8 +249,7 @@ async def test_a_job_is_submitted_once_for_a_key_and_listed_shown_cancelled_and_
 
     path, body = f"{OWN}/jobs/s/mail", {"payload": "ana", "key": "a", "priority": 5, "stream": "s/t"}
     assert (await rest.call("POST", path, {"payload": "ana"})).status == 404
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
     made = await rest.call("POST", path, body, idempotency_key="order-1")
     assert (made.status, made.body["id"], made.body["state"]) == (201, "order-1", "waiting")
     del body["stream"]
@@ -268,8 +266,7 @@ async def test_a_job_is_submitted_once_for_a_key_and_listed_shown_cancelled_and_
     later = await rest.ok("POST", path, {**body, "payload": "later", "at": "2100-01-31T08:00Z"})
     assert (await rest.ok("POST", f"{path}/{later['id']}/cancel"))["state"] == "cancelled"
     fails = await rest.ok("POST", path, {"payload": "fails"})
-    async with ep.run(app) as running:
-        await running.wait_idle()
+    await run_until_idle(ep, app)
     done = await rest.ok("GET", f"{path}/order-1")
     assert (done["state"], done["attempts"], base64.b64decode(done["payload"])) == ("done", 1, b"ana")
     first = await rest.ok("GET", f"{path}?limit=2")
