@@ -21,18 +21,16 @@ from eventproc.store.transactions import (
     create_txn,
     decide_and_commit,
     expired_txns,
-    find_txn,
     first_open,
     forget_txns,
     list_finished,
     next_lease_end_ms,
-    watch_txn,
 )
 from eventproc.testing import run_until_death
 from eventproc.workflows.abort_transactions import AbortTimer, time_out
 from eventproc.workflows.sweeps import forget
 from tests.cluster.support import running_host
-from tests.support.sqlite import sqlite_of
+from tests.support.sqlite import instructions
 from tests.support.virtual_time import anyio_backend as anyio_backend
 from tests.transactions.support import LOW, NAME, ZERO, TxnStream, events_of, make_txn_stream, part, serve
 from tests.workflows.support import Life, open_life
@@ -49,16 +47,11 @@ async def txn_stream(life: Life) -> TxnStream:
     return await make_txn_stream(life)
 
 
-async def ended(txn_stream: TxnStream, txn_id: str) -> TxnState:
+async def end_of(txn_stream: TxnStream, txn_id: str) -> TxnState:
     """Return how the transaction ended, as soon as it did."""
-    stream_id = txn_stream.stream.stream_id
-    with txn_stream.db.subscribe([watch_txn(stream_id, txn_id)]) as changes:
-        while True:
-            found = await txn_stream.db.read(partial(find_txn, stream_id=stream_id, txn_id=txn_id))
-            assert found is not None
-            if found.state.is_final:
-                return found.state
-            await changes.wait()
+    found = await txn_stream.ended(txn_id)
+    assert found is not None
+    return found.state
 
 
 @pytest.mark.acceptance("C10", differs="the lease lies with the transaction, so there is no DISCONNECTED")
@@ -70,7 +63,7 @@ async def test_expired_lease_aborts_its_transaction_and_frees_its_bytes(
         began_ms = life.clock.monotonic_ms()
         txn_id = await txn_stream.begin(lease_ms=5_000)
         await txn_stream.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
-        assert await ended(txn_stream, txn_id) is TxnState.ABORTED
+        assert await end_of(txn_stream, txn_id) is TxnState.ABORTED
         assert 5_000 <= life.clock.monotonic_ms() - began_ms < 5_500
     assert (await txn_stream.get(txn_id)).reason == LEASE_ENDED
     assert await txn_stream.rows("SELECT id FROM blob WHERE stream_id = 4") == []
@@ -91,7 +84,7 @@ async def test_pings_extend_a_transaction_until_its_execution_time_is_over(
         await anyio.sleep(0.6)
         assert await txn_stream.ping(txn_id) is PingResult.MAX_EXECUTION_TIME_EXCEEDED
         assert (await txn_stream.get(txn_id)).state is TxnState.OPEN
-        assert await ended(txn_stream, txn_id) is TxnState.ABORTED
+        assert await end_of(txn_stream, txn_id) is TxnState.ABORTED
         assert await txn_stream.ping(txn_id) is PingResult.ABORTED
 
 
@@ -127,7 +120,7 @@ async def test_next_host_ends_open_committing_and_aborting_transactions(
     left = [(await txn_stream.get(txn_id)).state for txn_id in ids]
     assert not all(state.is_final for state in left), "the host died when everything was done"
     async with running_host(life.db):
-        states = [await ended(txn_stream, txn_id) for txn_id in ids]
+        states = [await end_of(txn_stream, txn_id) for txn_id in ids]
     assert states == [TxnState.ABORTED, TxnState.COMMITTED, TxnState.ABORTED]
     assert [event.payload for event in (await events_of(txn_stream))[ZERO]] == [b"x"]
     await life.check()
@@ -196,25 +189,10 @@ async def test_a_look_for_expired_transactions_costs_the_same_for_any_number(
         assert first_open(tx) is not None
 
     await life.db.write(begin_many)
-    few = await life.db.read(partial(instructions, look))
+    few = await life.db.read(lambda tx: instructions(tx.connection, partial(look, tx)))
     for _ in range(3):
         await life.db.write(begin_many)
-    assert await life.db.read(partial(instructions, look)) <= few + 10
-
-
-def instructions(call: Callable[[Tx], object], tx: Tx) -> int:
-    """Return how many instructions of SQLite's machine a call takes."""
-    count = 0
-
-    def step() -> int:
-        nonlocal count
-        count += 1
-        return 0
-
-    sqlite_of(tx.connection).set_progress_handler(step, 1)
-    call(tx)
-    sqlite_of(tx.connection).set_progress_handler(None, 1)
-    return count
+    assert await life.db.read(lambda tx: instructions(tx.connection, partial(look, tx))) <= few + 10
 
 
 @pytest.mark.parametrize("make_id", [new_id, partial(new_txn_id, epoch=0)], ids=["our own", "of a client"])
@@ -235,9 +213,9 @@ async def test_forgetting_old_results_does_not_look_at_those_that_are_kept(
     await life.db.write(partial(end, number=20))
     life.clock.advance(TXN_MEMORY_MS - 1_000)
     await life.db.write(partial(end, number=10))
-    few = await life.db.write(partial(instructions, forget_txns))
+    few = await life.db.write(lambda tx: instructions(tx.connection, partial(forget_txns, tx)))
     await life.db.write(partial(end, number=500))
-    assert await life.db.write(partial(instructions, forget_txns)) <= few + 10
+    assert await life.db.write(lambda tx: instructions(tx.connection, partial(forget_txns, tx))) <= few + 10
     life.clock.advance(2_000)
     await life.db.write(forget_all)
     assert await txn_stream.rows("SELECT count(*) FROM txn") == [(510,)]

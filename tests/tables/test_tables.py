@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from random import Random
@@ -34,7 +33,7 @@ from eventproc.store.tables import (
 from eventproc.workflows import scopes
 from eventproc.workflows.requests import DeleteScope
 from eventproc.workflows.scopes import create_scope
-from tests.support.sqlite import sqlite_of
+from tests.support.sqlite import instructions
 from tests.workflows.support import open_life
 
 NAME = "s/group_kvtable/0.#epoch.0"
@@ -66,7 +65,7 @@ async def test_a_deleted_table_is_gone_and_its_entries_are_freed_in_bounded_step
         update_entries(tx, NAME, entries)
 
     def delete(tx: Tx) -> int:
-        return instructions(tx, lambda: delete_table(tx, NAME))
+        return instructions(tx.connection, lambda: delete_table(tx, NAME))
 
     async def left() -> int:
         found = await db.read(lambda tx: tx.execute("SELECT count(*) FROM kentry").fetchone())
@@ -90,21 +89,6 @@ async def test_a_deleted_table_is_gone_and_its_entries_are_freed_in_bounded_step
     await db.write(delete)
     await db.write(drop_entries)
     assert await left() == 3  # two entries of a key and a value of one byte each reach the bound
-
-
-def instructions(tx: Tx, call: Callable[[], object]) -> int:
-    """Return how many instructions of SQLite's machine a call takes."""
-    count = 0
-
-    def step() -> int:
-        nonlocal count
-        count += 1
-        return 0
-
-    sqlite_of(tx.connection).set_progress_handler(step, 1)
-    call()
-    sqlite_of(tx.connection).set_progress_handler(None, 1)
-    return count
 
 
 async def test_a_batch_is_checked_against_the_state_before_it(db: Database) -> None:
@@ -221,7 +205,9 @@ async def test_a_range_is_read_without_a_look_at_the_keys_outside(db: Database) 
 
     def cost(tx: Tx, after: bytes, first: bytes) -> int:
         table, last = get_table(tx, NAME), b"001001"
-        return instructions(tx, lambda: entries_after(tx, table, after, 1_000, first=first, last=last))
+        return instructions(
+            tx.connection, lambda: entries_after(tx, table, after, 1_000, first=first, last=last)
+        )
 
     await db.write(fill)
     for after, first in ((b"", b"001000"), (b"000999", b"000000"), (b"000999", b"001000")):

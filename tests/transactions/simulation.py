@@ -25,7 +25,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import PingResult, TxnState
-from eventproc.store.transactions import TXN_STEP_LIMITS, TxnRecord, find_txn, watch_txn
+from eventproc.store.transactions import TXN_STEP_LIMITS, find_txn
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock
 from tests.support.lives import ensured, hosted, live_through_deaths, scale_at_random
@@ -88,7 +88,7 @@ class TransactionSimulation:
                         actors.start_soon(self._seal_early, stream)
                 await stream.seal()
             for twin in self.twins:
-                await self._ended(txn_stream, twin)
+                await txn_stream.ended(twin.id)
 
     async def _pause(self, most_s: float) -> None:
         await anyio.sleep(self.random.random() * most_s * self.pace)
@@ -193,21 +193,11 @@ class TransactionSimulation:
         ).fetchone()[0]
         assert visible == committed, f"{visible} events are visible in {current_epoch(tx, stream).number}"
 
-    async def _ended(self, txn_stream: TxnStream, twin: TransactionTwin) -> TxnRecord | None:
-        """Wait until the transaction is over; the stream is sealed, so it will be."""
-        stream_id = txn_stream.stream.stream_id
-        with txn_stream.db.subscribe([watch_txn(stream_id, twin.id)]) as changes:
-            while True:
-                found = await txn_stream.db.read(partial(find_txn, stream_id=stream_id, txn_id=twin.id))
-                if found is None or found.state.is_final:
-                    return found
-                await changes.wait()
-
     async def _compare(self, ep: Eventproc) -> None:
         txn_stream = TxnStream(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
         committed: list[tuple[int, Sequence[KeyedPayload]]] = []
         for twin in self.twins:
-            found = await self._ended(txn_stream, twin)
+            found = await txn_stream.ended(twin.id)
             assert found is not None or not twin.began, "what began is known for a day"
             if found is None:
                 continue

@@ -109,6 +109,16 @@ class TxnStream:
     async def rows(self, sql: str, *parameters: str | int) -> list[tuple[object, ...]]:
         return await self.db.read(lambda tx: tx.execute(sql, parameters).fetchall())
 
+    async def ended(self, txn_id: str) -> TxnRecord | None:
+        """Return the transaction as soon as it is over; None if it is not known."""
+        stream_id = self.stream.stream_id
+        with self.db.subscribe([watch_txn(stream_id, txn_id)]) as changes:
+            while True:
+                found = await self.db.read(partial(find_txn, stream_id=stream_id, txn_id=txn_id))
+                if found is None or found.state.is_final:
+                    return found
+                await changes.wait()
+
 
 async def open_txn_stream(db: Database, *, segments: int = 2) -> TxnStream:
     def make(tx: Tx) -> StreamRecord:
