@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -83,6 +83,38 @@ def started(*arguments: object) -> StartedCommand:
         stderr=subprocess.PIPE,
         env=environment(),
     )
+
+
+class RunProcess:
+    """`eventproc run` as a process, in a folder with the module shop. Its log is read line by line."""
+
+    def __init__(self, directory: Path, folder: Path, *arguments: object) -> None:
+        self.heard: list[str] = []
+        self.process = subprocess.Popen(
+            [*COMMAND, "-C", str(directory), "run", *map(str, arguments)],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def hear(self, *texts: str) -> str:
+        """Return the next line of the log that contains all texts; without any, the one that says that it serves."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.heard.append(line)
+            if all(text in line for text in texts or ("serving ",)):
+                return line
+        raise AssertionError(f"it ended without {texts}: {self.heard}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()  # workers drain when their supervisor is gone
+        self.process.communicate()
 
 
 GROUP = "shop/billing"

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.support import COMMAND, PATIENCE_S, environment
+from tests.cli.support import PATIENCE_S, RunProcess
 from tests.cli.test_together import on_a_terminal
 
 pytestmark = pytest.mark.subprocess
@@ -57,27 +56,8 @@ async def find(event):
 """
 
 
-class ServingProcess:
-    """`eventproc run` as a process, in a folder with the module shop."""
-
-    def __init__(self, cli: Cli, folder: Path, *arguments: str) -> None:
-        (folder / "shop.py").write_text(SHOP)
-        self.process = subprocess.Popen(
-            [*COMMAND, "-C", str(cli.directory), "run", *arguments],
-            cwd=folder,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def hear(self, text: str = "serving ") -> str:
-        """Return the next line of the log that contains `text`."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if text in line:
-                return line
-        raise AssertionError(f"it ended without {text!r}")
+class ServingProcess(RunProcess):
+    """`eventproc run` with apps of the module SHOP."""
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Send a signal; return the exit code, and what else it said, as `wait` does."""
@@ -88,13 +68,6 @@ class ServingProcess:
         """Wait for its end; return the exit code, and what else it said, without messages of level INFO."""
         _, said = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, above_info(said)
-
-    def __enter__(self) -> ServingProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 def above_info(log: str) -> str:
@@ -107,7 +80,8 @@ Serve = Callable[..., ServingProcess]
 
 @pytest.fixture
 def serve(shop: Cli, tmp_path: Path) -> Serve:
-    return lambda *arguments: ServingProcess(shop, tmp_path, *arguments)
+    (tmp_path / "shop.py").write_text(SHOP)
+    return lambda *arguments: ServingProcess(shop.directory, tmp_path, *arguments)
 
 
 def described(shop: Cli, wanted: Callable[[Any], bool], group: str = "shop/mailer") -> Any:

@@ -16,7 +16,7 @@ import pytest
 
 from eventproc.cli.worker_processes import send_signal
 from tests.cli.conftest import Cli
-from tests.cli.support import COMMAND, PATIENCE_S, environment
+from tests.cli.support import PATIENCE_S, RunProcess
 
 pytestmark = pytest.mark.subprocess
 
@@ -38,29 +38,8 @@ async def mail(event, context):
 """
 
 
-class Run:
-    """`eventproc run` as a process, in a folder with the module shop. Its log is read line by line."""
-
-    def __init__(self, cli: Cli, folder: Path, *arguments: object) -> None:
-        self.heard: list[str] = []
-        self.process = subprocess.Popen(
-            [*COMMAND, "-C", str(cli.directory), "run", "shop:app", *map(str, arguments)],
-            cwd=folder,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def hear(self, *texts: str) -> str:
-        """Return the next line of the log that contains all texts."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.heard.append(line)
-            if all(text in line for text in texts):
-                return line
-        raise AssertionError(f"it ended without {texts}: {self.heard}")
+class Run(RunProcess):
+    """`eventproc run` with the app of the module shop."""
 
     def hear_json(self, *texts: str) -> dict[str, Any]:
         """Return the next line that contains all texts as an object."""
@@ -84,13 +63,6 @@ class Run:
             found[int(words[words.index("worker") + 1])] = int(words[-1].rstrip(")"))
         return found
 
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()  # workers drain when their supervisor is gone
-        self.process.communicate()
-
 
 StartRun = Callable[..., Run]
 
@@ -101,7 +73,7 @@ def run(shop: Cli, tmp_path: Path) -> StartRun:
 
     def start(*arguments: object, prefix: str = "", app: str = APP) -> Run:
         (tmp_path / "shop.py").write_text(prefix + app)
-        return Run(shop, tmp_path, *arguments)
+        return Run(shop.directory, tmp_path, "shop:app", *arguments)
 
     return start
 
