@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -105,6 +106,20 @@ def confluent_produce(
 def confluent_consumer(address: str, settings: Mapping[str, Any] = NO_SETTINGS) -> Consumer:
     fixed = {"bootstrap.servers": address, "group.id": "none", "enable.auto.commit": False}
     return Consumer({**fixed, **settings})
+
+
+@contextmanager
+def member(
+    address: str, group: str, topic: str, settings: Mapping[str, Any] = NO_SETTINGS
+) -> Iterator[Consumer]:
+    """A member of a group, which reads from the head where nothing is committed, and leaves at the end."""
+    own = {"group.id": group, "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = confluent_consumer(address, {**own, **settings})
+    consumer.subscribe([topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def confluent_consume(address: str, topic: str, partitions: int, count: int) -> list[ReceivedRecord]:

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from eventproc import open_blocking
 from eventproc.testing import check_directory
-from tests.kafka.clients import ONE_BROKER, Record, confluent_consume, confluent_produce
+from tests.kafka.clients import ONE_BROKER, Record, confluent_consume, confluent_produce, member
 from tests.kafka.kafka_kills import free_port, in_thread
 from tests.server.support import ServerProcess
 
@@ -102,15 +102,8 @@ def run(directory: Path, kills: int) -> int:
 
 def copy_all(address: str, number: int, copying: Copying) -> None:
     """Copy until everything is copied, as one producer after the other."""
-    settings = {
-        "bootstrap.servers": address,
-        "group.id": "copiers",
-        "enable.auto.commit": False,
-        **ONE_BROKER,
-    }
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "session.timeout.ms": 10_000})
-    consumer.subscribe(["source"])
-    try:
+    settings = {**ONE_BROKER, "session.timeout.ms": 10_000}
+    with member(address, "copiers", "source", settings) as consumer:
         while not copying.is_over:
             try:
                 producer = Producer(
@@ -121,8 +114,6 @@ def copy_all(address: str, number: int, copying: Copying) -> None:
                     copying.note(copy_some(consumer, producer))
             except KafkaException:
                 rewind(consumer)
-    finally:
-        consumer.close()
 
 
 def copy_some(consumer: Consumer, producer: Producer) -> int:

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eventproc import open_blocking
 from eventproc.testing import check_directory
-from tests.kafka.clients import ONE_BROKER, confluent_consume, confluent_producer
+from tests.kafka.clients import ONE_BROKER, confluent_consume, confluent_consumer, confluent_producer
 from tests.server.support import ServerProcess
 
 PRODUCERS = 4
@@ -139,12 +139,6 @@ class Reading:
 
 def read(address: str, number: int, writing: Writing, reading: Reading) -> None:
     """Read in the group until it has committed everything that is written."""
-    settings = {
-        "bootstrap.servers": address,
-        "group.id": "shippers",
-        "enable.auto.commit": False,
-        **ONE_BROKER,
-    }
     began: dict[int, int] = {}
     pending: list[tuple[int, int, bytes]] = []
 
@@ -152,7 +146,8 @@ def read(address: str, number: int, writing: Writing, reading: Reading) -> None:
         began.update((each.partition, reading.begin(each.partition)) for each in places)
         pending.clear()  # what was not committed comes again, to this consumer or another one
 
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+    settings = {"group.id": "shippers", "auto.offset.reset": "earliest", **ONE_BROKER}
+    consumer = confluent_consumer(address, settings)
     consumer.subscribe(["orders"], on_assign=begin)
     try:
         while not (writing.is_written and reading.count() == sum(writing.counts)):

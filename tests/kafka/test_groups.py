@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eventproc.runtime import Eventproc
-from tests.kafka.clients import PATIENCE_S, Record, confluent_produce, run_aiokafka
+from tests.kafka.clients import PATIENCE_S, Record, confluent_produce, member, run_aiokafka
 from tests.server.support import ServerProcess
 
 with warnings.catch_warnings():
@@ -32,27 +31,6 @@ class GroupClient(NamedTuple):
 
     name: str
     read: Callable[[str, str, str, int, bool], list[bytes]]
-
-
-def confluent_member(
-    address: str, group: str, topic: str, settings: Mapping[str, Any] | None = None
-) -> Consumer:
-    fixed = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0}
-    consumer = Consumer({**fixed, "enable.auto.commit": False, **(settings or {})})
-    consumer.subscribe([topic])
-    return consumer
-
-
-@contextmanager
-def member(
-    address: str, group: str, topic: str, settings: Mapping[str, Any] | None = None
-) -> Iterator[Consumer]:
-    """A member, which leaves at the end."""
-    consumer = confluent_member(address, group, topic, settings)
-    try:
-        yield consumer
-    finally:
-        consumer.close()
 
 
 def values_of(consumer: Consumer, count: int) -> list[bytes]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -13,7 +11,15 @@ from anyio import to_thread
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from eventproc.runtime import Eventproc
-from tests.kafka.clients import PATIENCE_S, Record, confluent_consumer, confluent_produce, run_aiokafka, take
+from tests.kafka.clients import (
+    PATIENCE_S,
+    Record,
+    confluent_consumer,
+    confluent_produce,
+    member,
+    run_aiokafka,
+    take,
+)
 from tests.kafka.group_peer import GroupPeer
 from tests.server.support import ServerProcess
 
@@ -116,25 +122,6 @@ async def test_a_later_producer_of_the_same_id_fences_the_earlier_one_and_aborts
     assert await to_thread.run_sync(end_of, server.kafka, topic) == 1
 
 
-@contextmanager
-def copier(
-    address: str, group: str, source: str, settings: Mapping[str, Any] | None = None
-) -> Iterator[Consumer]:
-    fixed = {
-        "bootstrap.servers": address,
-        "group.id": group,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "log_level": 0,
-    }
-    consumer = Consumer({**fixed, **(settings or {})})
-    consumer.subscribe([source])
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
 def copy(consumer: Consumer, producer: Producer, target: str, messages: list[Message]) -> None:
     """Write the values of messages to another topic, in a transaction that commits their offsets."""
     producer.begin_transaction()
@@ -155,7 +142,7 @@ async def test_offsets_count_when_their_transaction_is_committed_and_not_before(
 
     def run() -> None:
         producer = transactional(server.kafka, topic)
-        with copier(server.kafka, topic, source) as consumer, GroupPeer(server.kafka, topic) as peer:
+        with member(server.kafka, topic, source) as consumer, GroupPeer(server.kafka, topic) as peer:
             messages: list[Message] = []
             while len(messages) < 10:
                 messages += consumer.consume(10 - len(messages), 1)
