@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import AsyncIterator
 
 import pytest
 
-import eventproc
 from eventproc import Eventproc, Stream
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
+from tests.support.memory import ep as ep  # a fixture
 
 
 @pytest.fixture

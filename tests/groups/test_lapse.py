@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import anyio
@@ -11,22 +10,19 @@ import pytest
 import eventproc
 from eventproc.groups.reader import GroupReader
 from eventproc.runtime import Eventproc
-from eventproc.testing import VirtualClock
+from eventproc.streams import Stream
 from eventproc.topics.group import Group
+from tests.groups.support import written
+from tests.support.memory import clock as clock, timed_ep as timed_ep  # fixtures
 from tests.support.virtual_time import anyio_backend as anyio_backend, clock_of
 
 PATIENCE_MS = 1_000
 GROUP = "s/g"
 
 
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory(clock=VirtualClock()) as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t")
-        async with stream.writer() as writer:
-            await writer.write_many((b"%d" % number, "k") for number in range(10))
-        yield ep
+@pytest.fixture(autouse=True)
+async def stream(ep: Eventproc) -> Stream:
+    return await written(ep, 10)
 
 
 async def heartbeats(ep: Eventproc) -> list[int]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import anyio
 import pytest
 
-import eventproc
 from eventproc import GroupOptions
 from eventproc.errors import AlreadyExists, InvalidArgument, NotAReaderGroup, NotFound
 from eventproc.groups import PROCESSOR, ensure_group
@@ -15,22 +12,17 @@ from eventproc.groups.membership import join_member
 from eventproc.runtime import Eventproc
 from eventproc.store.groups import GROUP
 from eventproc.store.records import get
-from eventproc.testing import VirtualClock, check
-from tests.groups.support import GROUP_NAME, state_now
+from eventproc.streams import Stream
+from tests.groups.support import GROUP_NAME, state_now, written
+from tests.support.memory import clock as clock, timed_ep as timed_ep  # fixtures
 from tests.support.virtual_time import anyio_backend as anyio_backend, clock_of
 
 PATIENCE_MS = 1_000
 
 
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory(clock=VirtualClock()) as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t")
-        async with stream.writer() as writer:
-            await writer.write_many((b"%d" % number, "k") for number in range(10))
-        yield ep
-        await check(ep.db)
+@pytest.fixture(autouse=True)
+async def stream(ep: Eventproc) -> Stream:
+    return await written(ep, 10)
 
 
 async def test_options_change_one_by_one_in_the_record_and_in_the_log(ep: Eventproc) -> None:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 
 import anyio
 import pytest
 
-import eventproc
 from eventproc import Group, GroupReader, ScalingPolicy, Stream
 from eventproc.runtime import Eventproc
-from eventproc.testing import VirtualClock, check
+from tests.support.memory import clock as clock, timed_ep as timed_ep  # fixtures
 from tests.support.virtual_time import anyio_backend as anyio_backend
 
 SEGMENTS = 4
 HANDLING_MS = 20
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory(clock=VirtualClock()) as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
 
 
 @pytest.fixture
