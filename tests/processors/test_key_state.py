@@ -528,14 +528,14 @@ async def test_states_of_a_deleted_group_are_swept_in_steps_and_never_read_again
             return int(found[0])
 
         await write(ep, "abcde")
-        await process(ep, app_of())
+        await run_until_idle(ep, app_of())
         await (await ep.group(GROUP)).delete()
         assert await rows() == 5
         await check(ep.db)
         if made_again:
-            await process(ep, app_of(start="tail"))
+            await run_until_idle(ep, app_of(start="tail"))
             await write(ep, "e")
-            await process(ep, app_of())
+            await run_until_idle(ep, app_of())
             assert [each.key for each in await ep.state(GROUP, Total).list()] == ["e"]
         await anyio.sleep(4_000)
         assert await rows() == int(made_again)
