@@ -119,10 +119,15 @@ class EverythingRun:
             "timestamp": {"column": "at"},
             "dimensions": ["key", {"name": "number", "type": "long"}],
         }
-        io = {"streams": [EVENTS], "use_earliest_offset": True, "task_duration_ms": TASK_MS}
+        io = {
+            "streams": [EVENTS],
+            "use_earliest_offset": True,
+            "start_delay_ms": 0,
+            "task_duration_ms": TASK_MS,
+        }
         tuning = {"intermediate_handoff_ms": HANDOFF_MS}
         spec = {"id": TABLE, "io": io, "schema": schema, "tuning": tuning}
-        await self._ep.submit_supervisor(spec)
+        self._supervisor = await self._ep.submit_supervisor(spec)
 
     async def _start_processes(self) -> None:
         command = ["-m", "eventproc", "-C", self._address]
@@ -133,6 +138,8 @@ class EverythingRun:
         with anyio.fail_after(END_S):
             while not (found := re.search(r"http\S+/ui/\S*", (self._folder / "ui.log").read_text())):  # noqa: ASYNC110
                 await anyio.sleep(STEP_S)  # another process writes it
+            while not (await self._supervisor.status()).partitions:  # noqa: ASYNC110
+                await anyio.sleep(STEP_S)  # before its first run, it holds nothing back from retention
         self._start("page", "-m", "tests.torture.everything", "page", found[0])
 
     def _start(self, kind: str, *command: str) -> None:
