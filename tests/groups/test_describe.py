@@ -10,11 +10,10 @@ from eventproc.groups import describe_group, ensure_group, join, watch_progress
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.progress import Progress
-from eventproc.store.ownership import Owner
 from tests.groups.support import GROUP_NAME, key_of, make, write
 
 
-def reap_nothing(tx: Tx, owner: Owner) -> bool:
+def free_nothing(tx: Tx) -> bool:
     """Stand for a sweep that has not come yet."""
     return False
 
@@ -22,7 +21,7 @@ def reap_nothing(tx: Tx, owner: Owner) -> bool:
 async def test_what_the_reaper_has_not_come_to_is_not_told_of(
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeper, "reap", reap_nothing)
+    monkeypatch.setattr(sweeper, "free_due", free_nothing)
     stream = await ep.create_stream("s/t")
     async with stream.writer() as writer:
         await writer.write(b"before")
