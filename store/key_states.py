@@ -76,7 +76,7 @@ class StateRecord:
 
 STATE: Final = RecordKind(name="key state", value=StateRecord)
 DROPPED: Final = RecordKind(name="dropped key state", value=StateRecord)
-"""What a group kept until it, or its stream, was deleted: the sweep deletes its rows. The key is `dropped_key`."""
+"""What a group kept until it was deleted, or its stream made again: the sweep deletes the rows. Key: `dropped_key`."""
 
 _COLUMNS: Final = "key, value, version, expires_ms, timer_ms"
 _LOOK_UP: Final = (
@@ -296,7 +296,7 @@ def forget_expired(tx: Tx) -> bool:
 
 
 def forget_dropped(tx: Tx) -> bool:
-    """Delete some rows of a state whose group or stream was deleted. Return whether there may be more."""
+    """Delete some rows of a dropped state. Return whether there may be more."""
     for key in keys(tx, DROPPED, limit=1):
         found = get(tx, DROPPED, key)
         if _delete_some(tx, found.value) < DROPPED_A_STEP:

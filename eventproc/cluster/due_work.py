@@ -85,10 +85,9 @@ async def do_when_due(db: Database, owner: Owner, due: DueWork) -> None:
     """
     with db.subscribe([due.watch]) as changes:
         step = partial(_wait_and_do, db, owner.fencing(due.work), due, changes)
+        failure, fatal = f"{due.what} will be written later", (OwnerFenced, *STOPPED)
         while True:
-            if not await attempt(
-                step, LOG, f"{due.what} will be written later", fatal=(OwnerFenced, *STOPPED)
-            ):
+            if not await attempt(step, LOG, failure, fatal=fatal):
                 await anyio.sleep(FAILED_MS / 1000)
 
 

@@ -393,21 +393,21 @@ class ThreadBatch(Generic[P]):
         """Yield the events; on the thread. keep_up: runs the method of that name on the event loop."""
         in_flight = self._in_flight
         last, stream = len(in_flight.run), in_flight.owned.assigned.stream
-        events = in_flight.run.events(stream, self._decode)
-        for count in range(1, last + 1):
-            try:
-                event = next(events)
-            except BaseException:  # its payload cannot be decoded: it was not delivered
-                in_flight.count = in_flight.done
-                raise
-            yield event
-            if count == last or self._must_keep_up(count):
-                in_flight.done = count
-                if count == last or not keep_up():
-                    return
-            else:
-                in_flight.count = count + 1
-                in_flight.done = count
+        try:
+            for count, event in enumerate(in_flight.run.events(stream, self._decode), start=1):
+                yield event
+                if count == last or self._must_keep_up(count):
+                    in_flight.done = count
+                    if count == last or not keep_up():
+                        return
+                else:
+                    in_flight.count = count + 1
+                    in_flight.done = count
+        except GeneratorExit:
+            raise
+        except BaseException:  # such as of a payload that cannot be decoded: its event was not delivered
+            in_flight.count = in_flight.done
+            raise
 
     def _must_keep_up(self, count: int) -> bool:
         # The loop may change these values while this thread reads them; an older value does no harm. A `commit`

@@ -60,15 +60,19 @@ async def drain(bench: Bench, worker: ScriptedWorker | None = None) -> None:
     worker = worker or await bench.worker()
     for _ in range(10):
         await bench.run()
-        await worker.claim()
-        for task in worker.tasks:
-            await task.step()
-            await task.plan({})
-        await bench.run_at_due()
-        await worker.complete_pending()
+        await read_and_publish(bench, worker)
         if not await bench.groups():
             return
     raise AssertionError("the groups do not end")
+
+
+async def read_and_publish(bench: Bench, worker: ScriptedWorker) -> None:
+    await worker.claim()
+    for task in worker.tasks:
+        await task.step()
+        await task.plan({})
+    await bench.run_at_due()
+    await worker.complete_pending()
 
 
 async def complete(bench: Bench, supervisor: Supervisor, worker: ScriptedWorker | None = None) -> None:
@@ -293,13 +297,7 @@ async def test_ranges_stay_readable_while_no_instance_runs_their_supervisor(benc
 
 async def test_a_stream_may_be_deleted_as_soon_as_its_last_range_is_published(bench: Bench) -> None:
     supervisor, _, ends = await begin(bench)
-    worker = await bench.worker()
-    await worker.claim()
-    for task in worker.tasks:
-        await task.step()
-        await task.plan({})
-    await bench.run_at_due()
-    await worker.complete_pending()
+    await read_and_publish(bench, await bench.worker())
     assert await bench.committed() == ends
     stream = await bench.ep.stream("s/t")  # before the supervisor runs again
     await stream.seal()

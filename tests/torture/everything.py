@@ -38,7 +38,7 @@ from tests.support.postgres import running_server
 from tests.support.s3_server import BUCKET, running_s3
 from tests.support.samples import PARTS, SamplesByPart, mebibytes
 from tests.support.torture import TortureProcess, run_torture, say
-from tests.torture.mixed_use import EVENTS, STEP_S, MixedUse, Pace, rows_by_table
+from tests.torture.mixed_use import EVENTS, STEP_S, MixedUse, rows_by_table
 
 TABLE: Final = "events"
 HOSTS: Final = 2
@@ -77,7 +77,7 @@ class EverythingRun:
         self._processes: dict[str, list[TortureProcess]] = {}
         self._samples = SamplesByPart()
         self._began = time.monotonic()
-        self._use = MixedUse(ep, seconds, self._note, Pace())
+        self._use = MixedUse(ep, seconds, self._note)
 
     async def run(self) -> str:
         """Run for so long, check everything, and return the summary. Raises AssertionError."""

@@ -18,14 +18,14 @@ import anyio
 from eventproc.testing import SimulatedWorld, VirtualRuntime, check
 from tests.support.samples import PARTS, SamplesByPart, mebibytes
 from tests.support.torture import say
-from tests.torture.mixed_use import MixedUse, Pace, app, rows_by_table
+from tests.torture.mixed_use import MixedUse, app, rows_by_table
 
 INSTANCES: Final = 2
 DAY_S: Final = 86_400
 END_S: Final = 3_600
 """Virtual time that the app may take at the end."""
 
-PACE: Final = Pace(slowed=300, cron="*/30 * * * *", tick_ms=1_800_000)
+SLOWED: Final = 300
 """Each minute a batch of events, each five minutes a transaction and a job, ten times a day a scale."""
 
 SAMPLE_S: Final = 1_201
@@ -47,7 +47,7 @@ async def live(days: float) -> None:
         def note(measure: str, value: float) -> None:
             samples.note(measure, int((anyio.current_time() - began) / seconds * PARTS), value)
 
-        use = MixedUse(world.ep, seconds, note, PACE)
+        use = MixedUse(world.ep, seconds, note, slowed=SLOWED, cron="*/30 * * * *")
 
         async def sample() -> None:
             while not use.is_over:

@@ -82,7 +82,7 @@ class _Sequence:
     """A sequence as far as this task has read it.
 
     slices: paths of Parquet files with rows. unparseable: of each partition, from the first to the last slice with
-    events that are no rows.
+    events that are no rows. gathers_until_ms: until when what is unread may wait, monotonic.
     """
 
     n: int
@@ -92,6 +92,7 @@ class _Sequence:
     slices: list[str] = attrs.field(factory=list)
     unparseable: dict[PartitionKey, tuple[int, int]] = attrs.field(factory=dict)
     rows: int = 0
+    gathers_until_ms: int = 0
 
 
 class _Ended(Exception):
@@ -120,7 +121,7 @@ class TaskRun:
             rows_max=spec.tuning.max_rows_in_memory,
             bytes_max=spec.tuning.max_bytes_in_memory,
         )
-        self._reported_ms = self._held_ms = self._gathers_until_ms = self._clock.monotonic_ms()
+        self._reported_ms = self._held_ms = self._clock.monotonic_ms()
         self._progress_ms = self._clock.wall_ms()
         self._job_progress: JobProgress = ()
         self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
@@ -252,7 +253,7 @@ class TaskRun:
             raise _Ended("it was stopped")
         if self._clock.monotonic_ms() - self._held_ms >= RENEW_MS:
             self._hold(sequence.starts)
-        reads = not self._is_due(sequence) and not self._gathers
+        reads = not self._is_due(sequence) and not self._gathers(sequence)
         plan = self._ask(sequence, self._wanted(sequence) if reads else NO_POSITIONS)
         if plan.closed and not plan.until and not self._is_read(sequence, plan):
             plan = self._ask(sequence, self._wanted(sequence))
@@ -266,10 +267,9 @@ class TaskRun:
             raise _Ended("its worker drains")
         return plan
 
-    @property
-    def _gathers(self) -> bool:
+    def _gathers(self, sequence: _Sequence) -> bool:
         """Whether the last slice was small and has just begun: the events behind it wait for others."""
-        return self._clock.monotonic_ms() < self._gathers_until_ms
+        return self._clock.monotonic_ms() < sequence.gathers_until_ms
 
     def _wanted(self, sequence: _Sequence) -> Positions:
         """Return where the next slice should end."""
@@ -345,7 +345,7 @@ class TaskRun:
                 sequence.unparseable[key] = first, end
             self._note_unparseable(events)
         if self._size.is_small(size_bytes, sum(counts.values())):
-            self._gathers_until_ms = began_ms + SLICE_MS
+            sequence.gathers_until_ms = began_ms + SLICE_MS
         self._size.note(took_ms, size_bytes=size_bytes, events=counts["processed"], rows=rows)
 
     def _note_unparseable(self, events: DataFrame) -> None:
@@ -494,7 +494,7 @@ class TaskRun:
         """Return when there are new events to read, after a wake-up, or when a report is due."""
         until_ms = self._clock.monotonic_ms() + REPORT_MS
         while self._clock.monotonic_ms() < until_ms and not self._sleep(LOOK_MS):
-            if not self._gathers and self._reader.wanted(sequence.read, LEAST_BYTES, 1):
+            if not self._gathers(sequence) and self._reader.wanted(sequence.read, LEAST_BYTES, 1):
                 return
 
     def _sleep(self, limit_ms: int) -> bool:
