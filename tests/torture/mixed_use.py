@@ -109,7 +109,7 @@ class MixedUse:
     """A client for so many seconds, with its accounts.
 
     note: called with the name of a measure and a value. slowed: how many times longer than usual its pauses are.
-    cron: when the schedule ticks.
+    tick_s: how often the schedule ticks: a part of a minute, or whole minutes of an hour.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class MixedUse:
         note: Callable[[str, float], None],
         *,
         slowed: int = 1,
-        cron: str = "*/10 * * * * *",
+        tick_s: int = 10,
     ) -> None:
-        self._ep, self._note, self._slowed, self._cron = ep, note, slowed, cron
+        self._ep, self._note, self._slowed, self._tick_s = ep, note, slowed, tick_s
         self._clock = ep.db.clock
         self._ends_ms = self._clock.monotonic_ms() + round(seconds * 1000)
         self._random = Random(1)
@@ -143,7 +143,8 @@ class MixedUse:
         await self._ep.create_scope("s")
         for name in (EVENTS, COPIES, SPANS, JOBS, DONE, TICKS):
             await self._ep.create_stream(name, retention=consumed)
-        await self._ep.schedules.create(TICKS, cron=self._cron, stream=TICKS)
+        cron = f"*/{self._tick_s} * * * * *" if self._tick_s < 60 else f"*/{self._tick_s // 60} * * * *"
+        await self._ep.schedules.create(TICKS, cron=cron, stream=TICKS)
         await self._ep.create_group("s/client", [COPIES, SPANS, DONE, TICKS])
 
     async def run(self) -> None:
@@ -236,5 +237,5 @@ class MixedUse:
             self._open_jobs.remove(event.payload)  # KeyError: it is done twice
         else:
             self._ticks.append(event.event_time or 0)
-            first, second = self._ticks[0], self._ticks[min(1, len(self._ticks) - 1)]
-            assert self._ticks[-1] - first == (second - first) * (len(self._ticks) - 1), "a tick is missing"
+            passed_ms = self._ticks[-1] - self._ticks[0]
+            assert passed_ms == self._tick_s * 1000 * (len(self._ticks) - 1), "a tick is missing"

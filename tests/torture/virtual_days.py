@@ -3,7 +3,7 @@
     python -m tests.torture.virtual_days DAYS                       `make virtual-days DAYS=4`
 
 Two instances in memory run the app of `mixed_use`, and its client uses it, less often than in `everything`: a day
-takes about ten minutes. From the second fifth of the days to the last one, neither the rows of a table may grow nor the
+takes some minutes. From the second fifth of the days to the last one, neither the rows of a table may grow nor the
 memory of the process. Jobs and transactions that ended are kept for a day: with fewer than four days, these still grow.
 """
 
@@ -47,7 +47,7 @@ async def live(days: float) -> None:
         def note(measure: str, value: float) -> None:
             samples.note(measure, int((anyio.current_time() - began) / seconds * PARTS), value)
 
-        use = MixedUse(world.ep, seconds, note, slowed=SLOWED, cron="*/30 * * * *")
+        use = MixedUse(world.ep, seconds, note, slowed=SLOWED, tick_s=1_800)
 
         async def sample() -> None:
             while not use.is_over:
