@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -109,21 +111,23 @@ def unpublished_ranges(
 def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     """Return the latest cut that all supervisors of the stream have published; None if none reads it.
 
-    A supervisor counts from its first run until it was terminated and its tasks have ended. One with ranges does not
-    count: it holds its events.
-    A segment that it has not met yet counts from its beginning.
-    Cost: one query for the supervisors; for each that reads the stream, one query and two look-ups per segment.
+    A supervisor counts from the submission of a spec that reads the stream, and as long as a group of it does. One with
+    ranges does not count: it holds its events. A segment that it has not met yet counts from its beginning.
+    Cost: one query for all supervisors, and their specs; for each that reads the stream, one query and two look-ups per
+    segment.
     """
-    readers = tx.execute(
-        "SELECT s.id, s.spec FROM ingest_stream AS i JOIN supervisor_state AS r ON r.id = i.supervisor"
-        " JOIN supervisor AS s ON s.id = i.supervisor AND s.version ="
-        " (SELECT max(version) FROM supervisor WHERE id = i.supervisor AND spec IS NOT NULL)"
-        " WHERE i.stream_id = ? ORDER BY s.id",
+    rows = tx.execute(
+        "SELECT r.id, s.spec, EXISTS (SELECT 1 FROM ingest_stream WHERE supervisor = r.id AND stream_id = ?)"
+        " FROM supervisor_state AS r JOIN supervisor AS s ON s.id = r.id AND s.version ="
+        " (SELECT max(version) FROM supervisor WHERE id = r.id AND spec IS NOT NULL) ORDER BY r.id",
         (stream.stream_id,),
     ).fetchall()
     cuts: list[StreamCut] = []
-    for supervisor, text in readers:
-        if json.loads(text)["io"].get("ranges") is not None:
+    for supervisor, text, is_noted in rows:
+        io = json.loads(text)["io"]
+        if "ranges" in io or not (
+            _names(io, stream.name) or (is_noted and _has_group(tx, supervisor, stream.stream_id))
+        ):
             continue
         committed = read_offsets(tx, supervisor)
         unfinished = {
@@ -133,3 +137,14 @@ def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
         }
         cuts.append(cut_before(tx, stream, unfinished))
     return earliest_cut(tx, stream, cuts)
+
+
+def _names(io: Mapping[str, Any], stream: str) -> bool:
+    """Return whether a spec, of which `io` is a part, reads the stream of that name."""
+    pattern = io.get("pattern")
+    return stream in io.get("streams", ()) or (pattern is not None and bool(re.fullmatch(pattern, stream)))
+
+
+def _has_group(tx: Tx, supervisor: str, stream_id: int) -> bool:
+    """Return whether a group reads or publishes events of the stream."""
+    return any(stream_id == key[0] for group in read_groups(tx, supervisor) for key in group.starts)

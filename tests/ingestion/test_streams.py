@@ -25,6 +25,11 @@ async def state_of(bench: Bench) -> SupervisorState:
     return (await bench.memory()).health.state
 
 
+async def retained(bench: Bench) -> StreamCut:
+    """Return the head that the retention of s/t asks for."""
+    return await bench.db.read(lambda tx: retained_head(tx, get_stream(tx, "s/t").value))
+
+
 @pytest.mark.acceptance("S5")
 async def test_a_supervisor_without_its_stream_is_unhealthy_until_three_good_runs(bench: Bench) -> None:
     await bench.submit()
@@ -254,10 +259,7 @@ async def test_changing_the_number_of_groups_moves_the_fewest_partitions(bench: 
 
 async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_published(bench: Bench) -> None:
     stream = await bench.ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
-
-    async def head() -> StreamCut:
-        return await bench.db.read(lambda tx: retained_head(tx, get_stream(tx, "s/t").value))
-
+    head = partial(retained, bench)
     await bench.write(10)
     await bench.ep.create_group("s/ahead", ["s/t"], start="tail")
     ahead = await head()
@@ -282,6 +284,37 @@ async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_publishe
     assert await head() == ahead  # the group stands there
     await (await bench.ep.group("s/ahead")).delete()
     assert await head() == await stream.tail()
+
+
+@pytest.mark.parametrize("io", [{}, {"streams": [], "pattern": "s/t+"}])
+async def test_retention_by_consumption_keeps_what_a_supervisor_will_read_in_its_first_run(
+    bench: Bench, io: dict[str, Any]
+) -> None:
+    stream = await bench.ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+    await bench.write(10)
+    await bench.ep.create_group("s/ahead", ["s/t"], start="tail")
+    assert await retained(bench) == await stream.tail()
+    await bench.submit(**io)
+    assert await retained(bench) == await stream.head()
+
+
+async def test_retention_by_consumption_does_not_wait_for_a_supervisor_that_reads_the_stream_no_more(
+    bench: Bench,
+) -> None:
+    stream = await bench.ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+    await bench.ep.create_stream("s/other")
+    await bench.write(10)
+    await bench.submit_and_run()
+    _, (task,) = await bench.claim()
+    await task.step()
+    await bench.submit_and_run(streams=["s/other"])
+    await bench.run_after(HOUR_MS)
+    assert await retained(bench) == await stream.head()  # its task publishes
+    await task.complete()
+    await bench.run()
+    await bench.write(10)
+    await bench.ep.create_group("s/ahead", ["s/t"], start="tail")
+    assert await retained(bench) == await stream.tail()
 
 
 async def test_what_is_written_after_an_idle_first_run_is_read(bench: Bench) -> None:
