@@ -494,7 +494,7 @@ class SupervisorRun:
     def _is_gone(self, key: PartitionKey, start: int) -> bool:
         """Return whether no task can read a partition from `start` on."""
         if key in self.view.partitions:
-            return start < self.view.readable_from(key)
+            return start < self.view.partitions[key].head
         return key[0] in self.view.deleted
 
     # First and last offsets, and idleness
@@ -560,7 +560,7 @@ class SupervisorRun:
         """Return where to begin; None if the events there were truncated."""
         partition = self.state.partitions[key]
         start = self._start(key)
-        if start >= self.view.readable_from(key):
+        if start >= partition.head:
             return start
         first = min(partition.head, partition.tail)  # a bounded partition may end before what is left
         gap = f"{self._name_of(key)}: bytes {start:,} to {first:,} were truncated unread"
@@ -668,7 +668,7 @@ class SupervisorRun:
         for key in needed:
             offset = self.state.offsets.get(key)
             if key in self.view.partitions and offset is not None and not offset.closed:
-                start = max(offset.offset, self.view.readable_from(key))
+                start = max(offset.offset, self.view.partitions[key].head)
                 if key not in bounds or start < bounds[key][1]:
                     starts[key] = start
         if starts or self.view.held:

@@ -30,8 +30,8 @@ class IngestView:
 
     now_ms: wall clock. wanted: names of the streams to read; the pattern, if one was given, already applied.
     found: {name: stream id} of those that exist. noted: incarnations that were read before. deleted: ids of those of
-    them that exist no more. partitions: every segment of the streams. held: first byte of those that the supervisor
-    keeps readable. tasks: those whose end was not counted. bounds: [start, end) of each segment that a bounded
+    them that exist no more. partitions: every segment of the streams; its head is the first byte that a task can read,
+    also if that is held behind a truncation. held: first byte of those that the supervisor keeps readable. tasks: those whose end was not counted. bounds: [start, end) of each segment that a bounded
     supervisor reads; its partitions are only these, and each counts as sealed at its end. None: it is not bounded.
     sequences: by base, those that are not published, in order. dead_workers: of running tasks.
     lags: events behind each partition's furthest reader; None if they were not counted.
@@ -58,11 +58,6 @@ class IngestView:
         """The deleted streams that were not made again: nothing is to be said about them."""
         return self.deleted - {self.noted[name] for name in self.found.keys() & self.noted}
 
-    def readable_from(self, key: PartitionKey) -> int:
-        """Return the first byte of a partition that a task can read: its head, or what is held before it."""
-        head = self.partitions[key].head
-        return min(self.held.get(key, head), head)
-
 
 def read_view(
     tx: Tx,
@@ -88,6 +83,9 @@ def read_view(
             for segment, state in segment_states(tx, stream.value.stream_id):
                 if not is_reserve(segment):
                     partitions[stream.value.stream_id, segment] = state
+    held = held_unpublished(tx, supervisor)
+    for key in held.keys() & partitions.keys():
+        partitions[key] = attrs.evolve(partitions[key], head=min(held[key], partitions[key].head))
     tasks = read_tasks(tx, supervisor, uncounted_only=True)
     workers = {each.worker for each in tasks if each.state is TaskState.RUNNING and each.worker is not None}
     noted, offsets = read_streams(tx, supervisor), read_offsets(tx, supervisor)
@@ -99,7 +97,7 @@ def read_view(
         noted=noted,
         deleted=frozenset(each for name, each in noted.items() if _stream_id(tx, name) != each),
         partitions=partitions if bounds is None else _bounded(tx, partitions, bounds, offsets),
-        held=held_unpublished(tx, supervisor),
+        held=held,
         offsets=offsets,
         bounds=bounds,
         groups=read_groups(tx, supervisor),

@@ -18,7 +18,7 @@ from eventproc.store.ingestion.holds import held_unpublished
 from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.ingestion import PartitionKey
+from eventproc.store.model.ingestion import PartitionKey, PublishOutcome
 from eventproc.workflows.policies.retention import retained_head
 from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker, spec_of
 
@@ -237,6 +237,22 @@ async def test_ranges_stay_readable_though_their_stream_is_truncated(bench: Benc
     await bench.run_at_due()
     assert (await supervisor.status()).errors == ()
     await complete(bench, supervisor)
+
+
+async def test_a_reset_skips_only_what_is_not_readable_any_more(bench: Bench) -> None:
+    supervisor, starts, ends = await begin(bench, 1, tuning={"reset_offset_automatically": True})
+    _, (task,) = await bench.claim()
+    (key,) = starts
+    middle = {key: (starts[key] + ends[key]) // 2}
+    await task.step(middle)
+    await task.close()
+    assert await task.publish() is PublishOutcome.PUBLISHED
+    stream = await bench.ep.stream("s/t")
+    await stream.truncate(await stream.tail())
+    await bench.run_at_due()
+    await supervisor.reset()
+    await bench.run()
+    assert (await bench.active())[0].starts == middle
 
 
 async def test_ranges_that_were_truncated_before_are_named_or_skipped(bench: Bench) -> None:
