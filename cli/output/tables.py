@@ -27,6 +27,7 @@ TIMES: Final = frozenset(
     for name in (
         *(
             "at",
+            "changed",
             "created",
             "due",
             "end",
@@ -38,7 +39,8 @@ TIMES: Final = frozenset(
             "last",
             "last_progress",
         ),
-        *("moved", "opened", "progress", "seen", "start", "started", "truncated"),
+        *("moved", "opened", "progress", "seen", "start", "started", "submitted", "timer", "truncated"),
+        "watermark",
     )
 ) | {"timestamp"}
 """Fields that hold a wall time in ms, beside those whose names end in `_at_ms`."""

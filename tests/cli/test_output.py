@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -418,3 +419,9 @@ def test_write_prints_one_document_or_an_object_for_each_number(shop: Cli) -> No
     assert shop("write", "shop/orders", "-o", "json", stdin=b"1\n2\n").json() == {"written": 2}
     assert shop("write", "shop/orders", "-o", "jsonl", stdin=b"").rows() == [{"written": 0}]
     assert shop("write", "shop/orders", "--transaction", "-o", "json", stdin=b"3\n").json() == {"written": 1}
+
+
+def test_times_of_a_job_are_shown_as_times(shop: Cli) -> None:
+    shop("job", "submit", "shop/mail", "hello", "--stream", "shop/orders", "--id", "17").ok()
+    for words in (("job", "list", "shop/mail"), ("job", "show", "shop/mail", "17")):
+        assert re.search(r"(?i)\bsubmitted\b(.|\n)* \d{4}-\d\d-\d\dT", shop(*words).ok())
