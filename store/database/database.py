@@ -420,7 +420,9 @@ def _is_invalid_sql(why: Exception) -> bool:
     state = getattr(
         why, "sqlstate", None
     )  # of an error of PostgreSQL, whose driver is not loaded for a directory
-    return isinstance(why, TypeError) or (state or "").startswith(INVALID_STATES)
+    # The last two are of the driver: an int of more than 64 bits, and half of a surrogate pair.
+    is_of_driver = isinstance(why, (TypeError, OverflowError, UnicodeEncodeError))
+    return is_of_driver or (state or "").startswith(INVALID_STATES)
 
 
 async def query_app_tables(db: Database, sql: str, parameters: SqlParameters) -> list[tuple[SqlValue, ...]]:

@@ -44,13 +44,15 @@ async def test_query_returns_the_rows_that_a_processor_wrote() -> None:
         ("SELEC", (), "syntax error"),
         ("SELECT * FROM app_no", (), "no such table: app_no"),
         ("SELECT ?", (), "bindings"),
+        ("SELECT ?", (2**70,), "too large"),
+        ("SELECT ?", ("\udcff",), "surrogates not allowed"),
         ("SELECT 1; SELECT 2", (), "one statement"),
         ("CREATE TABLE app_new (n)", (), "readonly"),
         (3, (), "must be str"),
     ],
 )
 async def test_query_names_the_statement_that_is_not_valid(
-    sql: str, parameters: tuple[int, ...], reason: str
+    sql: str, parameters: tuple[int | str, ...], reason: str
 ) -> None:
     async with eventproc.open_memory() as ep:
         with pytest.raises(InvalidArgument, match=reason) as raised:
