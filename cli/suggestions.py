@@ -103,8 +103,12 @@ async def _known(ep: Eventproc, missing: NotFound) -> _Known | None:
             return _Known((), f"eventproc state show {owner}")
         case "dead letter":
             return _Known((), f"eventproc dead-letter list {owner}")
-        case "request":
-            return _Known((), "eventproc request list")
+        case "request" | "schedule" | "task":
+            return _Known((), f"eventproc {kind} list")
+        case "delayed event":
+            return _Known((), "eventproc delayed list")
+        case "job" if owner:
+            return _Known((), f"eventproc job list {owner}")
         case _:
             return None
 

@@ -330,9 +330,9 @@ def _stream_of(tx: Tx, group: str, named: str | None) -> str:
     if named is not None:
         return named
     if found is None:
-        raise NotFound(
-            kind="share group", name=f"{group} (its worker creates it; or name the stream of the jobs)"
-        )
+        missing = NotFound(kind="share group", name=group)
+        missing.add_note("its worker creates it; or name the stream of the jobs")
+        raise missing
     return only_stream(group, found.value.streams)
 
 

@@ -65,6 +65,26 @@ def test_name_like_no_other_is_answered_with_the_listing_only(shop: Cli) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "listing"),
+    [
+        ("delayed show zz", "delayed list"),
+        ("schedule show shop/zz", "schedule list"),
+        ("task describe zz", "task list"),
+        ("job show shop/mail zz", "job list shop/mail"),
+    ],
+)
+def test_what_has_an_id_is_answered_with_its_listing(shop: Cli, words: str, listing: str) -> None:
+    assert shop(*words.split()).refused(3).endswith(f"; `eventproc {listing}` lists what exists\n")
+
+
+def test_job_for_a_share_group_that_does_not_exist_is_answered_with_what_makes_one(shop: Cli) -> None:
+    assert shop("job", "submit", "shop/mail", "hello").refused(3) == (
+        "eventproc: no share group 'shop/mail'; its worker creates it; or name the stream of the jobs; "
+        "`eventproc share list shop` lists what exists\n"
+    )
+
+
 def test_sealed_segment_is_not_suggested_for_itself(shop: Cli) -> None:
     shop("stream", "split", "shop/orders", "0.0").ok()
     assert shop("stream", "split", "shop/orders", "0.0").refused(3) == (
