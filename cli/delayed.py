@@ -77,4 +77,6 @@ async def move(ep: Eventproc, event_id: str, delay: float | None, at: str | None
         eventproc delayed move 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55 --at 2030-01-31T08:00Z
     """
     delay_ms, at_ms = due_ms(delay, at)
+    if delay_ms is None and at_ms is None:
+        raise click.UsageError("say when it is due: give --delay or --at")
     return row_of(await ep.delayed.move(event_id, delay_ms=delay_ms, at=at_ms), whole=False)

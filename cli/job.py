@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventproc.cli.options import due_ms, due_options, limit_option
+from eventproc.cli.options import as_given, due_ms, due_options, limit_option
 from eventproc.cli.output.events import row_of
 from eventproc.cli.verbs import Noun
 
@@ -81,7 +81,7 @@ async def submit(
         eventproc job submit shop/mail hello --id order-17 --priority 5 --delay 60
     """
     delay_ms, at_ms = due_ms(delay, at)
-    made = await ep.jobs(group, stream).submit(payload.encode(), delay_ms=delay_ms, at=at_ms, **options)
+    made = await ep.jobs(group, stream).submit(as_given(payload), delay_ms=delay_ms, at=at_ms, **options)
     return row_of(await made.describe(), whole=False)
 
 

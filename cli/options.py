@@ -377,6 +377,11 @@ def due_ms(delay: float | None, at: str | None) -> tuple[int | None, int | None]
     return milliseconds(delay), None if at is None else parse_time(at)
 
 
+def as_given(text: str) -> bytes:
+    """Return the bytes of an argument: those that are not UTF-8, too."""
+    return text.encode(errors="surrogateescape")
+
+
 def server_options(command: F) -> F:
     """Decorator of commands that run apps until a signal: `--grace`, `--log-level`, `--log-format`."""
     command = click.option(

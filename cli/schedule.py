@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from eventproc.cli.options import limit_option, page_options
+from eventproc.cli.options import as_given, limit_option, page_options
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ async def create(ep: Eventproc, name: str, payload: str, **options: Any) -> Row:
         eventproc schedule create shop/close --cron '0 18 * * mon-fri' --tz Europe/Paris --stream shop/jobs
         eventproc schedule create shop/poll --cron '*/5 * * * *' --stream shop/jobs --payload '{"do":"poll"}'
     """
-    return _row(await ep.schedules.create(name, payload=payload.encode(), **options))
+    return _row(await ep.schedules.create(name, payload=as_given(payload), **options))
 
 
 @schedule.shows(["name", "stream", "cron", "tz", "due_ms", "paused", "failure"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Expired, Rejected, WorkflowFailed
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.ownership import Owner
@@ -37,7 +38,11 @@ def check(tx: Tx, request: AnyRequest) -> bool:
 
 def asked_of(operation: Operation) -> bytes:
     """Return what a caller asks for, to be compared with a repeated call: of a plain request, its own JSON."""
-    body = to_json(operation)
+    try:
+        body = to_json(operation)
+    except UnicodeEncodeError:
+        reason = "it contains half of a surrogate pair, which no text does"
+        raise invalid_argument("operation", operation, reason) from None
     is_plain = type(operation) is WORKFLOWS[operation.kind].request
     return body if is_plain else f"{type(operation).__name__} ".encode() + body
 

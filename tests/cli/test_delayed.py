@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from tests.cli.conftest import Cli
@@ -62,3 +64,21 @@ def test_dry_run_of_a_seal_counts_what_would_never_be_appended(shop: Cli, event:
 def test_wrong_times_are_refused_and_write_nothing(shop: Cli, arguments: list[str], said: str) -> None:
     assert said in shop("write", "shop/orders", *arguments, stdin=b"1\n").refused(2)
     assert shop("delayed", "list", "-o", "json").json() == []
+
+
+def test_a_move_to_no_time_is_refused_with_the_options(shop: Cli, event: str) -> None:
+    assert "give --delay or --at" in shop("delayed", "move", event).refused(2)
+
+
+def test_payloads_in_arguments_keep_the_bytes_that_are_not_text(shop: Cli) -> None:
+    latin = "caf\udce9"  # what Python makes of the byte 0xE9 in an argument
+    shop("job", "submit", "shop/mail", latin, "--stream", "shop/orders").ok()
+    words = ["schedule", "create", "shop/close", "--cron", "0 18 * * *", "--stream", "shop/orders"]
+    shop(*words, "--payload", latin).ok()
+    found = [each for each in shop("read", "shop/orders", "-o", "json").json() if "payload_base64" in each]
+    assert [base64.b64decode(each["payload_base64"]) for each in found] == [b"caf\xe9"]
+
+
+def test_tag_that_is_no_text_is_refused(shop: Cli) -> None:
+    why = shop("stream", "update", "shop/orders", "--tag", "caf\udce9").refused(2)
+    assert "half of a surrogate pair" in why
