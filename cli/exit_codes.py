@@ -74,7 +74,8 @@ def exit_code(why: BaseException) -> int:
 def error_line(why: BaseException) -> str:
     """Return the line that explains the error on stderr."""
     if isinstance(why, click.UsageError) and why.ctx is not None:
-        text = f"{why.format_message()} (see `{why.ctx.command_path} --help`)"
+        message = why.format_message().replace("valid integer range", "valid integer")  # a word of click
+        text = f"{message} (see `{why.ctx.command_path} --help`)"
     elif isinstance(why, click.ClickException):
         text = why.format_message()
     elif isinstance(why, OutputLost):

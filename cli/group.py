@@ -68,14 +68,14 @@ group_options: Final = choice_options(
     click.option(
         "--patience",
         "patience_ms",
-        type=OptionalDuration(),
+        type=OptionalDuration(1),
         metavar="SECONDS",
         help="How long a reader may be silent or slow; none, the default: only dead readers are removed.",
     ),
     click.option(
         "--checkpoint-every",
         "checkpoint_ms",
-        type=OptionalDuration(),
+        type=OptionalDuration(0.1),
         metavar="SECONDS",
         help="Interval of automatic checkpoints; none, the default: there are none.",
     ),

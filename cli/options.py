@@ -98,10 +98,12 @@ class StoreParam(DirectoryParam):
 
 
 class DurationParam(click.FloatRange):
-    """A number of seconds or days: finite, and not less than `least`."""
+    """A number of seconds or days: finite, and from `least` to `most`."""
 
-    def __init__(self, least: float = 0) -> None:
-        super().__init__(min=least, max=NUMBER_MAX)
+    name = "number"
+
+    def __init__(self, least: float = 0, most: float = NUMBER_MAX) -> None:
+        super().__init__(min=least, max=most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""

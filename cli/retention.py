@@ -154,7 +154,7 @@ retention_options: Final = choice_options(
     click.option(
         "--id-window",
         "id_window",
-        type=DurationParam(),
+        type=DurationParam(0.001, 366 * 24 * 3_600),
         metavar="SECONDS",
         help="For how long after an event another one with its id is not appended. Default: a day.",
     ),

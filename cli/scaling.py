@@ -83,7 +83,7 @@ scaling_options: Final = choice_options(
     click.option(
         "--window",
         "window_s",
-        type=DurationParam(),
+        type=DurationParam(1, 24 * 3_600),
         metavar="SECONDS",
         help="With a rate: the shortest window over which it is taken; 120.",
     ),

@@ -58,7 +58,7 @@ share_options: Final = choice_options(
     click.option(
         "--lock",
         "lock_ms",
-        type=DurationParam(),
+        type=DurationParam(0.1),
         metavar="SECONDS",
         help="How long a consumer holds an event unless it renews the lock; 30 by default.",
     ),

@@ -37,7 +37,13 @@ def _with_password(name: str, without: bool, scram: bool) -> dict[str, str | boo
     if sys.stdin.isatty():
         text: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return {"name": name, "password": text, "scram": scram}
-    return {"name": name, "password": sys.stdin.readline().rstrip("\r\n"), "scram": scram}
+    try:
+        line = sys.stdin.readline()
+    except OSError as why:
+        raise click.UsageError(
+            f"the password cannot be read from standard input ({why.strerror}); write it there, or use a terminal"
+        ) from None
+    return {"name": name, "password": line.rstrip("\r\n"), "scram": scram}
 
 
 @click.group(cls=Noun)
