@@ -95,7 +95,7 @@ class GroupStreamReplaced(Rejected):
 class GroupNotEmpty(Rejected):
     """The group has consumers online, which would continue elsewhere or be fenced; nothing was changed.
 
-    Stop them first, or declare them offline.
+    Stop them first, or declare those offline that hang: one that runs joins again.
     """
 
     group: str
@@ -105,8 +105,8 @@ class GroupNotEmpty(Rejected):
     def __str__(self) -> str:
         return (
             f"{self.group}: {self.event} needs a group without consumers online, and {', '.join(self.readers)} "
-            f"{'is' if len(self.readers) == 1 else 'are'}; nothing was changed. Stop them first, or declare them "
-            f"offline (`eventproc group offline {self.group} READER`)"
+            f"{'is' if len(self.readers) == 1 else 'are'}; nothing was changed. Stop them first, or declare "
+            f"those offline that hang (`eventproc group offline {self.group} READER`): one that runs joins again"
         )
 
 

@@ -79,7 +79,7 @@ async def cut_before(ep: Eventproc, number: int) -> None:
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize(("on_truncated", "expected"), [("earliest", [3, 4, 0]), ("latest", [0])])
 async def test_a_processor_goes_on_behind_what_was_truncated_and_counts_it(
-    on_truncated: TruncatedPolicy, expected: list[int], exactly_once: bool
+    on_truncated: TruncatedPolicy, expected: list[int], exactly_once: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder()
     async with system() as ep:
@@ -98,6 +98,10 @@ async def test_a_processor_goes_on_behind_what_was_truncated_and_counts_it(
             )
         assert recorder.seen == expected
         assert [each.number for each in await progress(ep)] == [6]
+        (said,) = [each.getMessage() for each in caplog.records if "were truncated" in each.getMessage()]
+        assert said.startswith(
+            f"processor p: {6 - len(expected)} events that follow <segment 0.0 of {STREAM}"
+        )
 
 
 @pytest.mark.parametrize(("on_truncated", "lost"), [("earliest", 2), ("latest", 3)])

@@ -282,3 +282,19 @@ async def test_an_event_without_a_key_becomes_a_dead_letter() -> None:
         await run_until_idle(ep, app_of())
         (letter,) = await ep.dead_letters(GROUP).list()
         assert letter.error_type == "eventproc.processors.errors.KeyNeeded"
+
+
+async def test_events_after_a_reset_are_late_for_closed_windows_and_counted_again_in_open_ones() -> None:
+    async with system() as ep:
+        await write(ep, "a", 1, 10, 11)
+        await run_until_idle(ep, app_of())
+        group = await ep.group(GROUP)
+        await group.reset("head")
+        await run_until_idle(ep, app_of(late="skip"))
+        state = ep.state(GROUP, dict[str, Count])
+        assert await state.get("a") == {"10/20": Count(events=4)}
+        await state.drop()
+        await group.reset("head")
+        await run_until_idle(ep, app_of(late="skip"))
+        assert await state.get("a") == {"10/20": Count(events=2)}
+        assert await results(ep) == ["a 0/10 1", "a 0/10 1"]

@@ -209,7 +209,8 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         )
         self._passed.pop(owned, None)
         self.truncated += lost
-        LOG.warning("%r: %d events that follow were truncated before they were handled", owned, lost)
+        says = "%s: %d events that follow %r were truncated before they were handled"
+        LOG.warning(says, self._options.label, lost, owned)
         await self._follow()
 
     def _store_states(self, tx: Tx, outbox: Outbox[OwnedSegment]) -> None:
