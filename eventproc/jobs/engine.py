@@ -191,7 +191,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
 
     def _warn(self, lost: int) -> None:
         LOG.warning(
-            "%s: %s handled after the lock was lost; what was done for it here is discarded",
+            "%s: %s handled after the lock was lost; what was done here is discarded",
             *(self._options.label, f"{counted(lost, 'event')} {'was' if lost == 1 else 'were'}"),
         )
 
