@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, Literal, TypeAlias, TypeVar, TypeVarTuple, overload
 
 import anyio
@@ -35,6 +35,18 @@ fails later, at some seconds of real time for each day."""
 
 TXN_LOOK_MS: Final = 1_000
 """Virtual time between two looks at open transactions."""
+
+
+@contextmanager
+def settling(timeout_ms: int) -> Iterator[None]:
+    """Raise TimeoutError, with what to do, if the block takes longer in virtual time."""
+    with anyio.move_on_after(timeout_ms / 1000) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise TimeoutError(
+            f"work is left after {timeout_ms} ms of virtual time, such as an event that is due later; give settled() a "
+            "longer timeout_ms, or let the test sleep for as long as it needs"
+        )
 
 
 class SystemInTest:
@@ -145,7 +157,7 @@ class RunningApp(SystemInTest):
             ProcessorFailed: a processor failed.
         """
         pause_ms = 1
-        with anyio.fail_after(timeout_ms / 1000):
+        with settling(timeout_ms):
             while True:
                 for running in self._running:
                     await running.wait_idle()

@@ -38,7 +38,7 @@ from eventproc.store.requests import pending_requests
 from eventproc.store.transactions import list_open
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.faults import Action, Fault, FaultPlan
-from eventproc.testing.virtual_runtime import SETTLE_MS_MAX, SystemInTest, create_streams
+from eventproc.testing.virtual_runtime import SETTLE_MS_MAX, SystemInTest, create_streams, settling
 
 LOG = logging.getLogger("eventproc.testing")
 
@@ -330,7 +330,7 @@ class SimulatedWorld(SystemInTest):
             AssertionError: something is left, and no instance runs that could do it.
         """
         pause_ms = 1
-        with anyio.fail_after(timeout_ms / 1000):
+        with settling(timeout_ms):
             while await self._is_busy():
                 able = [each for each in self.instances if each.alive and not each.suspended]
                 assert able, "work is left, and no instance runs: start one"

@@ -61,7 +61,7 @@ def test_events_of_a_processor_that_runs_no_more_end_the_wait_with_an_error(runt
         async with t.ep.run(other):
             await t.settled()
         await t.write("shop/parcels", b"2 parcels")
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="work is left after 60000 ms"):
             await t.settled(timeout_ms=60_000)
 
     assert in_app(runtime, app, test) < 70
