@@ -158,10 +158,19 @@ class CrashProcess:
     def stop(self) -> None:
         """Suspend it (SIGSTOP), and return when all its threads are suspended, or it has ended."""
         self._process.send_signal(signal.SIGSTOP)
-        self.wait_stopped()
+        self._wait_until_stopped_or_ended()
 
     def wait_stopped(self) -> None:
-        """Return when it is suspended, for instance by itself at a fault point, or has ended."""
+        """Return when it is suspended, for instance by itself at a fault point.
+
+        Raises:
+            AssertionError: it ended instead.
+        """
+        self._wait_until_stopped_or_ended()
+        code = self._process.returncode
+        assert code is None, f"process {self.pid} was not suspended: it ended with {code}"
+
+    def _wait_until_stopped_or_ended(self) -> None:
         changes = os.WUNTRACED | os.WCONTINUED
         while self._process.poll() is None:
             pid, status = os.waitpid(self.pid, changes | os.WNOHANG if self._is_suspended else changes)

@@ -85,6 +85,12 @@ def test_a_process_that_is_suspended_at_a_point_continues_when_it_is_told(
     assert process.finish() == 0
 
 
+def test_a_process_that_ends_before_the_point_was_not_suspended(eventproc_crash: CrashDirectory) -> None:
+    process = eventproc_crash.start(create, at="processor.progress.commit", signal="stop")
+    with pytest.raises(AssertionError, match="was not suspended: it ended with 0"):
+        process.wait_stopped()
+
+
 def test_a_program_that_opens_the_directory_itself_is_killed_by_the_test(
     eventproc_crash: CrashDirectory, tmp_path: Path
 ) -> None:
