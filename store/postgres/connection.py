@@ -24,7 +24,7 @@ from eventproc.base.clock import Clock
 from eventproc.store.database.commit_batch import Trouble
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX
 from eventproc.store.database.tx import Cursor, ReadState, SharedState, SqlParameters, Tx
-from eventproc.store.model.errors import NotSupported, StoreUnusable, Unreachable
+from eventproc.store.model.errors import InvalidArgument, NotSupported, StoreUnusable, Unreachable
 from eventproc.store.postgres.address import ServerAddress
 from eventproc.store.postgres.health import application_name
 from eventproc.store.postgres.statements import register_types, send_typed, send_untyped, translated
@@ -177,13 +177,18 @@ class PostgresConnection:
 
     @contextmanager
     def _counting_failure(self) -> Iterator[None]:
-        """Count an error as a change. Raises TypeError for a parameter that the driver cannot send, such as NUL."""
+        """Count an error as a change. For a parameter that the driver cannot send, raises TypeError to a user's SQL.
+
+        To ours it raises InvalidArgument: it is a text with NUL, from a caller.
+        """
         try:
             yield
         except psycopg.Error as why:
             self.total_changes += 1
             if why.sqlstate is None and isinstance(why, psycopg.DataError | psycopg.ProgrammingError):
-                raise TypeError(one_line(why)) from why
+                if self._is_restricted:
+                    raise TypeError(one_line(why)) from why
+                raise InvalidArgument(what="text", value="with NUL", reason=one_line(why)) from why
             raise
 
     @contextmanager

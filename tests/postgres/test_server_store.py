@@ -16,6 +16,7 @@ import eventproc
 from eventproc import errors
 from eventproc.testing import VirtualClock, check
 from tests.postgres.support import run_hook
+from tests.server.rest_client import OWN, RestInMemory
 from tests.support.postgres import Server, running_server
 from tests.support.reading import payloads_of
 from tests.topics.compaction_twin import verify_killed_compaction
@@ -459,3 +460,13 @@ async def test_step_of_the_servers_clock_ends_no_call(url: str) -> None:
                 await may_end.wait()
             await running.wait_idle()
     assert calls == {"slow": 1, "fails": 2}
+
+
+async def test_a_name_with_nul_is_refused_and_is_no_failure_of_the_server(url: str) -> None:
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        rest = RestInMemory(ep)
+        for path in ("requests/a%00b", "groups?prefix=a%00b", "streams/s/a%00b/transactions/a"):
+            assert (await rest.call("GET", f"{OWN}/{path}")).status == 400, path
+        with pytest.raises(errors.InvalidArgument, match="NUL"):
+            await ep.requests.get("a\0b")
