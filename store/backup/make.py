@@ -312,6 +312,7 @@ def _remove_abandoned(directory: Path, to: Path) -> None:
     """Remove what dead instances left of backups to the same place."""
     for found in to.parent.glob(f".{glob.escape(to.name)}.*{PART}"):
         instance = found.name.removeprefix(f".{to.name}.").removesuffix(PART)
-        if not instances.is_alive(directory, instance):
+        # With a dot it is that of another backup, whose name begins with the name of this one.
+        if "." not in instance and not instances.is_alive(directory, instance):
             with suppress(OSError):
                 shutil.rmtree(found)

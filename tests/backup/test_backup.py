@@ -297,6 +297,18 @@ async def test_a_death_during_a_restore_leaves_nothing_that_opens(
     assert "restore.part" not in listed(target)
 
 
+async def test_a_backup_leaves_another_one_alone_whose_name_begins_like_its_own(
+    ep: Eventproc, tmp_path: Path
+) -> None:
+    def make_the_other_one(_done: int, _total: int) -> None:
+        if not (tmp_path / "shop").exists():
+            anyio.from_thread.run(ep.backup, tmp_path / "shop")
+
+    await ep.backup(tmp_path / "shop.monday", advance=make_the_other_one)
+    for name in ("shop", "shop.monday"):
+        assert await numbers_in(restored(tmp_path / name, tmp_path / f"new {name}")) == list(range(COUNT))
+
+
 async def test_a_cancelled_backup_leaves_nothing(ep: Eventproc, tmp_path: Path) -> None:
     with anyio.CancelScope() as scope:
 
