@@ -43,11 +43,15 @@ class _NewLocalFile(UnfinishedFile):
             view = view[self._file.write(view) :]
 
     def finish(self) -> None:
-        self._file.close()
-        if self._path.exists():  # names are unique, so that nobody makes it between this line and the next
-            self._part.unlink()
-            raise FileExistsError(f"{self._path} exists already")
-        self._part.rename(self._path)
+        try:
+            self._file.close()
+            if (
+                self._path.exists()
+            ):  # names are unique, so that nobody makes it between this line and the next
+                raise FileExistsError(f"{self._path} exists already")
+            self._part.rename(self._path)
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         self._file.close()

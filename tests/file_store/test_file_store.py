@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_abandoned_file_leaves_nothing(files: FileStore) -> None:
     new = files.create(PATH)
     new.write(b"x")
     new.abandon()
+    assert list(files.paths()) == []
+
+
+def test_file_that_cannot_get_its_name_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    files = LocalFiles(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fail)
+        with pytest.raises(OSError, match="full"):
+            put(files, PATH, b"x")
     assert list(files.paths()) == []
 
 

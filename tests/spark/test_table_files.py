@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,9 +17,10 @@ from eventproc.blocking import BlockingEventproc
 from eventproc.errors import CorruptRecord, InvalidArgument, TableChanged
 from eventproc.spark import attach
 from eventproc.spark.ingestion.files import TableFiles
-from eventproc.spark.ingestion.parquet import WrittenFile
+from eventproc.spark.ingestion.parquet import WrittenFile, write_parquet
 from eventproc.spark.ingestion.worker import compact_old
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.ingestion import find_task
 from eventproc.store.model.ingestion import TablePartitioning
 from tests.ingestion.support import COLUMNS, write_rows
@@ -60,6 +62,23 @@ def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "of [a] {b}*?"
+
+
+class _RowsOfOneTask:
+    """Rows as a task of Spark gets them, in this process."""
+
+    def __init__(self, *batches: pa.RecordBatch) -> None:
+        self._batches = batches
+
+    def mapInArrow(self, fn: Any, _schema: object) -> Any:  # noqa: N802  # Spark's name
+        return list(fn(self._batches))
+
+
+def test_a_task_that_cannot_begin_a_file_leaves_nothing(tmp_path: Path) -> None:
+    rows: Any = _RowsOfOneTask(pa.record_batch({"no type of Parquet": [pa.MonthDayNano([1, 2, 3])]}))
+    with pytest.raises(pa.ArrowNotImplementedError):
+        write_parquet(rows, LocalFiles(tmp_path), "clicks/1", "instance", rows_max=1, synced=False)
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 
 
 def test_the_default_file_system_of_spark_does_not_redirect_the_files_of_a_table(

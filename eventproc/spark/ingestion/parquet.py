@@ -175,8 +175,12 @@ class _NewFile:
         self._path = new_table_path(folder, write.instance, SystemClock())
         self._start_ms = start_ms
         self._file = CountedFile(files.create(self._path))
-        schema = schema.with_metadata(_SPARK_VERSION)
-        self._writer = pq.ParquetWriter(pa.PythonFile(self._file, mode="w"), schema)
+        try:
+            file = pa.PythonFile(self._file, mode="w")
+            self._writer = pq.ParquetWriter(file, schema.with_metadata(_SPARK_VERSION))
+        except BaseException:
+            self._file.abandon()
+            raise
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._count = self._no_time = 0
