@@ -457,6 +457,7 @@ def test_a_call_that_does_not_wait_is_given_the_place_of_its_request(rest: RestC
         ("/v1/scopes", {"scopeName": "\ud800"}, "surrogate"),
         ("/v1/scopes", {"scopeName": "a b"}, "scope name"),
         ("/v1/scopes", [], "it must be an object"),
+        ("/v1/scopes", {1: "a", "1": "b"}, "a field is given twice"),
         (
             "/v1/scopes/s/streams",
             {"streamName": "x", "scalingPolicy": {"type": "FIXED", "minSegments": 1}},

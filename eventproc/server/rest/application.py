@@ -368,9 +368,16 @@ async def _body(request: HttpRequest) -> object:
         detail = f"the body did not arrive within {BODY_S} s"
         raise HttpProblem(HTTPStatus.REQUEST_TIMEOUT, detail, {"Connection": "close"})
     try:
-        return json.loads(body.decode(), parse_constant=_refuse_constant)
+        return json.loads(body.decode(), parse_constant=_refuse_constant, object_pairs_hook=_object_of_fields)
     except (ValueError, RecursionError) as why:
         raise invalid_argument("body", body.decode(errors="replace"), f"it is not JSON: {why}") from None
+
+
+def _object_of_fields(fields: list[tuple[str, object]]) -> JsonObject:
+    found = dict(fields)
+    if len(found) < len(fields):
+        raise ValueError("a field is given twice")
+    return found
 
 
 def _refuse_constant(text: str) -> object:
