@@ -222,6 +222,7 @@ class Consumer(JoinedMember, Generic[P]):
         If a payload cannot be decoded, the events before it are returned; the next call raises the error.
         """
         session = self._open
+        session.delivered_ms = self._db.clock.monotonic_ms()
         found: list[Event[P]] = []
         self._begun = {}
         while len(found) < events_max:
@@ -252,7 +253,6 @@ class Consumer(JoinedMember, Generic[P]):
             if in_flight.count == len(in_flight.run):
                 session.waiting.popleft()
                 self._next = None
-        session.delivered_ms = self._db.clock.monotonic_ms()
         return found
 
     def _move_on(self, in_flight: InFlight, count: int) -> None:

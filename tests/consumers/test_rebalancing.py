@@ -272,6 +272,24 @@ async def test_a_slow_handler_loses_its_partitions_and_the_log_names_it(
 
 
 @pytest.mark.parametrize("form", ["memory"])
+async def test_the_log_names_a_slow_handler_also_before_an_event_that_cannot_be_decoded(
+    ep: Eventproc, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = await make_topic(ep, 1)
+    async with topic.writer() as writer:
+        await writer.write_many([(b"1", "k"), (b"no number", "k")])
+    group = await ep.create_group("g", [TOPIC], patience_ms=PATIENCE_MS)
+    async with group.consumer("a", payload=int, auto_commit=False) as a:
+        assert [each.payload for each in await a.poll()] == [1]
+        clock_of(ep).advance(PATIENCE_MS + 1)
+        async with group.consumer("b") as b:
+            await settle(ep, [b], [1])
+            with caplog.at_level(logging.WARNING, "eventproc"):
+                await a.poll(timeout_ms=0)
+    assert "its user handled the events of s/t[0] before event 1" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["memory"])
 @pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
 @pytest.mark.acceptance("K41")
 async def test_a_wall_clock_that_is_moved_expires_nobody(ep: Eventproc, step_ms: int) -> None:
