@@ -244,6 +244,7 @@ def _options(address: ServerAddress) -> dict[str, Any]:
     given = conninfo_to_dict(address.conninfo)
     options = {
         "application_name": application_name(address.schema, os.getpid()),
+        "client_encoding": "utf8",
         "connect_timeout": CONNECT_S,
         "keepalives_idle": 2,
         "keepalives_interval": 2,

@@ -165,20 +165,29 @@ def _opening_failed(why: psycopg.Error, name: str) -> Exception:
 
 
 def check_server(raw: Raw, name: str) -> None:
-    """Raise StoreUnusable for a server that is too old or read-only, ReadOnlySqlTransaction for a standby."""
+    """Raise StoreUnusable for a server that is too old or read-only, or has another encoding than UTF-8.
+
+    Raises ReadOnlySqlTransaction for a standby.
+    """
     version = raw.info.server_version // 10_000
     if version < VERSION_MIN:
         reason = f"the server is PostgreSQL {version}; version {VERSION_MIN} is the oldest that works"
         raise StoreUnusable(path=name, reason=reason)
-    standby, read_only = raw.execute(
-        "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
-    ).fetchone() or (False, False)
+    standby, read_only, encoding = raw.execute(
+        "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on',"
+        " current_setting('server_encoding')"
+    ).fetchone() or (False, False, "")
     if standby:  # an opening that has lost its server waits until the standby is promoted
         raise errors.ReadOnlySqlTransaction(
             "the server is a standby, which cannot be written; name the primary, or all hosts with commas between"
         )
     if read_only:
         reason = "default_transaction_read_only is on for this role or database; set it off"
+        raise StoreUnusable(path=name, reason=reason)
+    if encoding != "UTF8":
+        reason = (
+            f"the encoding of the database is {encoding}; create one with ENCODING 'UTF8' TEMPLATE template0"
+        )
         raise StoreUnusable(path=name, reason=reason)
 
 

@@ -470,3 +470,23 @@ async def test_a_name_with_nul_is_refused_and_is_no_failure_of_the_server(url: s
             assert (await rest.call("GET", f"{OWN}/{path}")).status == 400, path
         with pytest.raises(errors.InvalidArgument, match="NUL"):
             await ep.requests.get("a\0b")
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+async def test_a_database_that_does_not_hold_every_text_is_refused(server: Server, encoding: str) -> None:
+    server.execute(f"CREATE DATABASE {encoding} TEMPLATE template0 ENCODING {encoding} LOCALE 'C'")
+    address = server.store("s").replace("/postgres?", f"/{encoding.lower()}?")
+    with pytest.raises(errors.StoreUnusable, match=f"{encoding}; create one with ENCODING 'UTF8'"):
+        await eventproc.open(address)
+
+
+async def test_the_encoding_of_the_environment_changes_no_text(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer(name="\u20ac") as writer:
+            await writer.write(b"1")
+        assert await payloads_of(stream) == [b"1"]
