@@ -30,6 +30,18 @@ each worker."""
 FAILED_MS: Final = 1_000
 """Pause after a failure that may pass, so that a lasting one does not keep a processor busy."""
 
+LOOK_MS: Final = 10_000
+"""Longest pause while a run is due later: wall clocks may jump. Higher: after a jump, runs are later."""
+
+SET_BACK_MS: Final = 1_000
+"""By how much the wall clock must be set back so that every supervisor runs: what is due would wait for as long."""
+
+
+class _LastLook:
+    """at_ms: when the supervisors were looked at last, wall clock."""
+
+    at_ms = 0
+
 
 async def keep_supervisors(db: Database) -> None:
     """Run the supervisors of this instance's buckets until cancelled or closed.
@@ -39,7 +51,7 @@ async def keep_supervisors(db: Database) -> None:
     buckets = db.shared[OWNED_BUCKETS]
     with db.subscribe([watch_ingestion()]) as changes, buckets.notifying(changes):
         await repeat_step(
-            partial(_run_due, db, buckets.owner_of, changes),
+            partial(_run_due, db, buckets.owner_of, changes, _LastLook()),
             partial(changes.wait, FAILED_MS),
             LOG,
             "the supervisors run again later",
@@ -47,12 +59,17 @@ async def keep_supervisors(db: Database) -> None:
         )
 
 
-async def _run_due(db: Database, owner_of: Callable[[str], Owner | None], changes: Subscription) -> None:
+async def _run_due(
+    db: Database, owner_of: Callable[[str], Owner | None], changes: Subscription, last: _LastLook
+) -> None:
     """Run the supervisors that have something to do, and wait until one has again."""
     if not await db.read(has_supervisors):
         await changes.wait()
         return
-    ran = [await _run(db, owner_of, each) for each in await db.read(partial(_due, db=db))]
+    now_ms = db.clock.wall_ms()
+    due = await db.read(partial(_due, db=db, everything=now_ms < last.at_ms - SET_BACK_MS))
+    ran = [await _run(db, owner_of, each) for each in due]
+    last.at_ms = now_ms
     pause_ms = await db.read(partial(_pause_ms, owner_of=owner_of))
     if not all(ran):
         pause_ms = FAILED_MS if pause_ms is None else max(pause_ms, FAILED_MS)
@@ -88,13 +105,16 @@ def bucket_name(supervisor: str) -> str:
     return f"supervisor {supervisor}"
 
 
-def _due(tx: Tx, db: Database) -> list[str]:
-    """Return the own supervisors with something to do: a notice, a time that has come, a worker that died."""
+def _due(tx: Tx, db: Database, *, everything: bool) -> list[str]:
+    """Return the own supervisors with something to do: a notice, a time that has come, a worker that died.
+
+    everything: all of the own ones.
+    """
     from eventproc.store.ingestion.supervisors import next_runs, running_workers
 
     owner_of = db.shared[OWNED_BUCKETS].owner_of
     dead = {supervisor for supervisor, worker in running_workers(tx) if not db.peers.is_alive(worker)}
-    due = {supervisor for supervisor, at_ms in next_runs(tx).items() if at_ms <= tx.now_ms}
+    due = {supervisor for supervisor, at_ms in next_runs(tx).items() if everything or at_ms <= tx.now_ms}
     return [each for each in sorted(dead | due) if owner_of(bucket_name(each)) is not None]
 
 
@@ -108,5 +128,5 @@ def _pause_ms(tx: Tx, owner_of: Callable[[str], Owner | None]) -> int | None:
     own = {each: at_ms for each, at_ms in next_runs(tx).items() if owner_of(bucket_name(each)) is not None}
     if not own:
         return None
-    pause_ms = max(min(own.values()) - tx.now_ms, 0)
-    return min(pause_ms, LIVENESS_MS) if own.keys() & {each for each, _ in running_workers(tx)} else pause_ms
+    is_running = not own.keys().isdisjoint(each for each, _ in running_workers(tx))
+    return max(min(*own.values(), tx.now_ms + (LIVENESS_MS if is_running else LOOK_MS)) - tx.now_ms, 0)

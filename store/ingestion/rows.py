@@ -198,11 +198,14 @@ def tasks_by_worker(tx: Tx) -> dict[str, dict[str, int]]:
 
 
 def waiting_tasks(tx: Tx) -> list[IngestTask]:
-    """Return the tasks that wait for a worker and may start now, oldest first. One query."""
+    """Return the tasks that wait for a worker and may start now, oldest first. One query.
+
+    One that was created later than now may start: the clock was set back.
+    """
     rows = tx.execute(
-        f"SELECT {_TASK} FROM ingest_task WHERE state = 'waiting' AND finished_ms IS NULL AND not_before_ms <= ?"
-        " ORDER BY created_ms, id",
-        (tx.now_ms,),
+        f"SELECT {_TASK} FROM ingest_task WHERE state = 'waiting' AND finished_ms IS NULL"
+        " AND (not_before_ms <= ? OR created_ms > ?) ORDER BY created_ms, id",
+        (tx.now_ms, tx.now_ms),
     ).fetchall()
     return [_value(IngestTask, row) for row in rows]
 

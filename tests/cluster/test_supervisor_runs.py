@@ -61,3 +61,18 @@ async def test_a_death_moves_the_supervisors_of_an_instance_to_the_others(world:
     assert all(after[each] > before[each] for each in IDS), "each runs once a second"
     states = {each.id: each.state for each in await world.ep.supervisors()}
     assert states == dict.fromkeys(IDS, SupervisorState.RUNNING)
+
+
+@in_simulated_world
+async def test_a_wall_clock_that_is_set_back_stops_no_supervisor(world: SimulatedWorld) -> None:
+    await world.start()
+    await world.ep.create_scope("s")
+    await world.ep.create_stream("s/t")
+    io = IoConfig(streams=("s/t",), start_delay_ms=0)
+    spec = SupervisorSpec(id=IDS[0], io=io, schema=DataSchema(datasource="clicks"))
+    await world.ep.submit_supervisor(spec)
+    await anyio.sleep(40)
+    world.clock.step_wall(-24 * 3_600_000)
+    await anyio.sleep(80)
+    due_ms = (await world.ep.db.read(next_runs))[IDS[0]]
+    assert due_ms - world.clock.wall_ms() <= io.period_ms

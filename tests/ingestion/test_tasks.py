@@ -368,3 +368,18 @@ async def test_a_worker_that_cannot_go_on_gives_its_tasks_back_and_counts_as_one
         first.order.group.base,
         second.order.group.base,
     }
+
+
+async def test_a_wall_clock_that_is_set_back_holds_up_no_task_after_failures(bench: Bench) -> None:
+    worker = await bench.start_tasks()
+    for _ in range(3):
+        await worker.tasks[-1].finish("the disk failed")
+        await bench.run()
+        bench.clock.step_wall(-24 * HOUR_MS)
+        assert await worker.claim()
+    bench.clock.step_wall(-24 * HOUR_MS)
+    await bench.write(10)
+    await worker.tasks[-1].step()
+    await bench.handoff()
+    bench.clock.advance(60_000)
+    assert await worker.claim(), "the next group waits for the pause after failures at most"
