@@ -19,7 +19,7 @@ from eventproc.store.model.limits import POINT_BITS
 from eventproc.store.model.list_pages import ListPage, seen_entries
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import point
-from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
+from eventproc.store.records import RecordKind, create, decodable, delete, find, get, keys, replace
 
 KEYS_A_STATEMENT: Final = 100
 """Keys that one statement looks up or stores. Lower: the thread hands the interpreter over for each row. Of one size,
@@ -297,8 +297,7 @@ def forget_expired(tx: Tx) -> bool:
 
 def forget_dropped(tx: Tx) -> bool:
     """Delete some rows of a dropped state. Return whether there may be more."""
-    for key in keys(tx, DROPPED, limit=1):
-        found = get(tx, DROPPED, key)
+    for found in decodable(tx, DROPPED, keys(tx, DROPPED)):
         if _delete_some(tx, found.value) < DROPPED_A_STEP:
             delete(tx, DROPPED, found)
         return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -30,6 +30,7 @@ from eventproc.store.records import (
     count_up,
     counted,
     create,
+    decodable,
     delete,
     delete_all,
     find,
@@ -357,7 +358,7 @@ def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:
     """Delete at most `limit` tasks that ended more than TASK_MEMORY_MS ago. Return whether there may be more."""
     before_ms = tx.now_ms - TASK_MEMORY_MS
     old = [key for key in keys(tx, TASK, prefix=_ENDED, limit=limit) if key < _ENDED + id_floor(before_ms)]
-    ended = _decodable(tx, old)
+    ended = decodable(tx, TASK, old)
     gone = [each.key for each in ended if (each.value.finished_ms or 0) < before_ms]
     delete_all(tx, TASK, gone)
     return len(gone) == limit
@@ -411,20 +412,8 @@ def _find(tx: Tx, task_id: str) -> Versioned[TaskInfo] | None:
 def _open_tasks(tx: Tx, bucket: int) -> Iterator[Versioned[TaskInfo]]:
     last = ""
     while page := keys(tx, TASK, prefix=f"{_OPEN}{bucket:02}/", after=last, limit=OPEN_STEP):
-        yield from _decodable(tx, page)
+        yield from decodable(tx, TASK, page)
         last = page[-1]
-
-
-def _decodable(tx: Tx, found: Iterable[str]) -> Iterator[Versioned[TaskInfo]]:
-    """Yield the tasks of these keys; log those that cannot be decoded."""
-    for key in found:
-        try:
-            task = find(tx, TASK, key)
-        except CorruptRecord as why:
-            LOG.error("a task is left as it is: %s", why)
-        else:
-            if task is not None:
-                yield task
 
 
 def _open_key(task: TaskInfo) -> str:

@@ -11,7 +11,7 @@ import attrs
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.groups.kafka_members import KAFKA_PENDING, PendingCommits
 from eventproc.store.groups.kafka_pending import is_over
-from eventproc.store.records import RecordKind, delete, get, keys
+from eventproc.store.records import RecordKind, decodable, delete, keys
 from eventproc.store.segments.reaper import WRITER_MEMORY_MS, ScanCursor
 
 T = TypeVar("T")
@@ -71,8 +71,7 @@ def _forget(
 ) -> None:
     scan = tx.shared[slot]
     names = keys(tx, kind, after=scan.after, limit=limit)
-    for name in names:
-        found = get(tx, kind, name)
+    for found in decodable(tx, kind, names):
         if is_old(found.value):
             delete(tx, kind, found)
     tx.after(partial(scan.advance, names[-1]) if len(names) == limit else scan.restart)

@@ -20,6 +20,7 @@ from eventproc.store.records.records import (
     bodies as bodies,
     count_keys as count_keys,
     create as create,
+    decodable as decodable,
     delete as delete,
     delete_all as delete_all,
     find as find,

@@ -6,16 +6,19 @@ changed. A version is 1 at creation and grows by one with each replacement (inva
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from typing import Final, Generic, TypeVar, cast
 
 import attrs
 
 from eventproc.base.bounded_cache import BoundedCache
 from eventproc.store.database import SharedSlot, Tx
-from eventproc.store.model.errors import AlreadyExists, NotFound, VersionConflict
+from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotFound, VersionConflict
 from eventproc.store.model.list_pages import NO_LIMIT
 from eventproc.store.records.record_kind import RecordKind
+
+LOG = logging.getLogger("eventproc.records")
 
 T = TypeVar("T")
 
@@ -104,6 +107,18 @@ def get(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T]:
     if (found := find(tx, kind, key)) is None:
         raise NotFound(kind=kind.name, name=key)
     return found
+
+
+def decodable(tx: Tx, kind: RecordKind[T], keys: Iterable[str]) -> Iterator[Versioned[T]]:
+    """Yield the records of these keys; log those that cannot be decoded."""
+    for key in keys:
+        try:
+            found = find(tx, kind, key)
+        except CorruptRecord as why:
+            LOG.error("a record is left as it is: %s", why)
+        else:
+            if found is not None:
+                yield found
 
 
 def replace(tx: Tx, kind: RecordKind[T], before: Versioned[T], value: T) -> Versioned[T]:

@@ -217,6 +217,22 @@ async def test_old_outcomes_are_forgotten_beside_a_damaged_task(
     await verify_host_works(world, caplog, "task")
 
 
+@pytest.mark.parametrize("kind", ["kafka producer", "kafka pending", "dropped key state"])
+@in_simulated_world
+async def test_old_rows_are_forgotten_beside_a_damaged_record(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    await world.ep.create_scope("s")
+    await world.start()
+    await world.ep.create_stream("s/t")
+    await damage(world, "INSERT INTO record (kind, key, version, body) VALUES (?, 's/x', 1, x'00')", kind)
+    assert await world.ep.requests.list()
+    world.clock.step_wall(2 * OUTCOME_MEMORY_MS)
+    await anyio.sleep(2 * SWEEP_MS / 1000)
+    assert await world.ep.requests.list() == []
+    await verify_host_works(world, caplog, kind)
+
+
 @in_simulated_world
 async def test_other_requests_run(world: SimulatedWorld, caplog: pytest.LogCaptureFixture) -> None:
     await world.ep.create_scope("s")
