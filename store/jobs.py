@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from eventproc.store.database import Tx, Watch, upsert
+from eventproc.store.model.argument_checks import storable
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.jobs import ENDED, ERROR_CHARS_MAX, KEPT_MS, JobDescription
 
@@ -160,7 +161,12 @@ def end_jobs(tx: Tx, group: str, results: Mapping[str, bytes | None]) -> None:
 def fail_jobs(tx: Tx, group: str, errors: Mapping[str, tuple[str, int]]) -> None:
     """Note that jobs failed for good. errors: {job: (error, attempts)}."""
     change = "state = 'failed', error = ?, attempts = ?"
-    _change(tx, group, change, {job: (_stored(error), count) for job, (error, count) in errors.items()})
+    _change(
+        tx,
+        group,
+        change,
+        {job: (storable(error, ERROR_CHARS_MAX), count) for job, (error, count) in errors.items()},
+    )
 
 
 def return_jobs(tx: Tx, group: str, attempts: Mapping[str, int]) -> None:
@@ -175,7 +181,10 @@ def free_jobs(tx: Tx, group: str, errors: Mapping[str, str | None]) -> None:
         tx,
         group,
         "state = 'waiting', error = coalesce(?, error)",
-        {job: (None if error is None else _stored(error),) for job, error in errors.items()},
+        {
+            job: (None if error is None else storable(error, ERROR_CHARS_MAX),)
+            for job, error in errors.items()
+        },
     )
 
 
@@ -299,12 +308,6 @@ def _change(
 
 def _channel(group: str, job: str) -> tuple[str, str, str]:
     return "job", group, job
-
-
-def _stored(error: str) -> str:
-    """Return the text of an error as any database keeps it: cut, and without NUL and lone surrogates."""
-    text = error[:ERROR_CHARS_MAX].replace("\0", "\\x00")
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _job(row: Sequence[Any]) -> JobDescription:

@@ -20,6 +20,7 @@ import attrs
 
 from eventproc.base.clock import id_floor, id_time_ms
 from eventproc.store.database import Tx, Watch
+from eventproc.store.model.argument_checks import storable
 from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument, NotFound, OwnerFenced
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -45,6 +46,9 @@ TASK_MEMORY_MS: Final = 24 * 3600 * 1000
 
 ATTEMPTS_MAX: Final = 5
 """Starts of a task; after as many deaths it fails, because it may be their cause."""
+
+ERROR_CHARS_MAX: Final = 10_000
+"""Characters of a task's error that are kept."""
 
 BACKUP: Final = "backup"
 """Kind of the tasks that back a directory up. In the backup they have ended."""
@@ -342,8 +346,9 @@ def end_task(
 ) -> TaskInfo:
     """Store the outcome of a running task. Raises OwnerFenced."""
     found = hold_task(tx, started)
+    text = None if error is None else storable(error, ERROR_CHARS_MAX)
     ended = attrs.evolve(
-        found.value, status=status, done=done, total=total, result=dict(result or {}), error=error
+        found.value, status=status, done=done, total=total, result=dict(result or {}), error=text
     )
     return _end(tx, found, ended)
 

@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import storable
 from eventproc.store.model.list_pages import NO_LIMIT
 from eventproc.store.model.short_repr import short_repr_of_fields
 
@@ -47,7 +48,7 @@ def append_log(tx: Tx, task: str, lines: Iterable[tuple[int, str]]) -> None:
     for at_ms, message in lines:
         tx.execute(
             "INSERT INTO ingest_log (task, at_ms, message) VALUES (?, ?, ?)",
-            (task, at_ms, message[:LINE_CHARS_MAX]),
+            (task, at_ms, storable(message, LINE_CHARS_MAX)),
         )
     tx.execute(
         "DELETE FROM ingest_log WHERE task = ? AND id <="

@@ -29,6 +29,7 @@ from eventproc.store.ingestion.rows import (
     write_sequence,
     write_task,
 )
+from eventproc.store.model.argument_checks import storable
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.ingestion import (
@@ -343,6 +344,6 @@ def end_task(
     tx: Tx, task: IngestTask, state: TaskState, *, error: str | None = None, reason: str | None = None
 ) -> None:
     """Write the final state of a task. From then on its worker is fenced. reason: for its log, if it did not fail."""
-    text = None if error is None else error[:ERROR_CHARS_MAX]
+    text = None if error is None else storable(error, ERROR_CHARS_MAX)
     write_task(tx, attrs.evolve(task, state=state, finished_ms=tx.now_ms, error=text))
     log_now(tx, task.id, ": ".join(filter(None, (state.value, error or reason))))

@@ -52,6 +52,11 @@ def check_str(what: str, value: object) -> str:
     return text
 
 
+def storable(text: str, chars_max: int) -> str:
+    """Return the text of an error as any database keeps it: cut, and without NUL and lone surrogates."""
+    return text[:chars_max].replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
 def check_int(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_MAX, unit: str = "") -> int:
     """Return `value` as an int in [least, most]. It may be an int or have `__index__`; a bool or a float is invalid.
 

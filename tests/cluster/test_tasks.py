@@ -514,3 +514,14 @@ async def test_tasks_are_forgotten_a_day_after_their_end() -> None:
         clock.step_wall(TASK_MEMORY_MS + 1_000)
         await ep.db.write(forget_tasks)
         assert await ep.tasks.list() == []
+
+
+@in_simulated_world
+async def test_a_task_fails_whatever_the_text_of_its_error(world: SimulatedWorld) -> None:
+    async def fail(_: TaskContext) -> Mapping[str, str | int]:
+        raise OSError("no such file: '/a\udcff'")
+
+    await with_jobs(world, fails=fail)
+    task = await submit(world, kind="fails")
+    found = await world.ep.tasks.wait(task.id, timeout_ms=60_000)
+    assert (found.status, found.error) == (TaskStatus.FAILED, "OSError: no such file: '/a\\udcff'")

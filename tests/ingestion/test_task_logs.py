@@ -38,8 +38,9 @@ async def test_a_failure_is_logged_with_its_reason_and_a_closed_sequence_with_it
     (end,) = (await bench.tails()).values()
     await task.close()
     assert (await messages(bench, task.id))[-1] == f"closed sequence 0: s/t 0.0 at {end}"
-    await task.finish("no space")
-    assert (await messages(bench, task.id))[-1] == "failed: no space"
+    await task.finish("no file /a\udcff, of which a server stores no text: \0")
+    said = "no file /a\\udcff, of which a server stores no text: \\x00"
+    assert (await messages(bench, task.id))[-1] == f"failed: {said}"
 
 
 async def test_a_task_that_is_stopped_logs_why(bench: Bench) -> None:
