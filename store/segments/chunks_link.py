@@ -54,9 +54,15 @@ def link_chunks_folder(directory: Path, folder: Path) -> None:
         if not check_chunks_folder(directory, folder):
             return
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / CLAIM).exists():
-            with (folder / CLAIM).open("x") as claim:  # of calls for two directories, one fails here
-                claim.write(_claim_of(directory))
+        claim = folder / CLAIM
+        if not claim.exists():
+            with claim.open("x") as file:  # of calls for two directories, one fails here
+                try:
+                    file.write(_claim_of(directory))
+                    file.flush()
+                except OSError:
+                    claim.unlink()
+                    raise
         link = directory / CHUNKS_FOLDER
         if link.exists():
             link.rmdir()

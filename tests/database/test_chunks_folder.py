@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 from pathlib import Path
+from typing import IO, Any
 
 import anyio
 import anyio.to_thread
@@ -49,3 +52,30 @@ async def test_directory_stays_usable_after_its_folder_could_not_be_made(tmp_pat
         await eventproc.open(home, durability="os", chunks=blocked / "shared")
     async with eventproc.open(home, chunks=tmp_path / "shared") as ep:
         assert await ep.scopes() == []
+
+
+class FullFile(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_full_disk_leaves_no_claim_of_a_shared_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, shared, really_open = tmp_path / "data", tmp_path / "shared", Path.open
+
+    def open_on_full_disk(path: Path, *how: Any, **options: Any) -> IO[Any]:
+        file = really_open(path, *how, **options)
+        if path.parent != shared:
+            return file
+        file.close()
+        return FullFile()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_on_full_disk)
+        with pytest.raises(OSError, match="No space"):
+            await eventproc.open(home, durability="os", chunks=shared)
+    async with eventproc.open(home, durability="os", chunks=shared):
+        pass
