@@ -229,8 +229,8 @@ def _next_extents(
     """Return the extents of one step: from the one that begins at `start`, none beyond `end`."""
     cursor = tx.execute(
         "SELECT start, start + length, first_number, count, first_time, last_time, place FROM extent"
-        " WHERE stream_id = ? AND segment = ? AND start >= ? AND start + length <= ? ORDER BY start",
-        (stream_id, segment, start, end),
+        " WHERE stream_id = ? AND segment = ? AND start >= ? AND start + length <= ? ORDER BY start LIMIT ?",
+        (stream_id, segment, start, end, limits.extents_max),  # a server sends all that a statement finds
     )
     run: list[_MovedExtent] = []
     places: set[int | None] = set()
@@ -238,8 +238,9 @@ def _next_extents(
         for row in cursor:
             each = _MovedExtent(*row)
             places.add(each.place)
-            full = len(places) > limits.step_blobs_max or len(run) == limits.extents_max
-            full = full or (bool(run) and run[-1].end - start >= limits.step_bytes)
+            full = len(places) > limits.step_blobs_max or (
+                bool(run) and run[-1].end - start >= limits.step_bytes
+            )
             if full or each.start != (run[-1].end if run else start):
                 break
             run.append(each)

@@ -38,6 +38,9 @@ from eventproc.store.transactions.commit_round import STAGED_COLUMNS, StagedRow,
 from eventproc.store.transactions.staging import BOUND
 from eventproc.store.transactions.txn_record import TxnRecord, change_txn, find_txn
 
+ROWS_A_QUERY: Final = 256
+"""Staged rows that one query reads. Higher: more of them are read behind the end of a step; lower: more queries."""
+
 
 @attrs.frozen
 class _PreparedRow:
@@ -182,25 +185,34 @@ def _window(
     work: list[StagedRow] = []
     last_part: dict[int, int] = {}
     size_bytes = 0
-    cursor = tx.execute(
-        f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? AND seq >= ? ORDER BY seq, part",
-        (txn.stream_id, txn.id, first_seq),
-    )
-    try:
-        for columns in cursor:
-            row = StagedRow._make(columns)
-            full = size_bytes >= PREPARE_BYTES or len(work) >= rows_max
-            # A key may have bound events and others in two segments, which a roll then merges.
-            full = full or (bool(work) and (row.keyed == BOUND) is not (work[-1].keyed == BOUND))
-            if full and row.seq not in last_part:  # a staging is never split between steps
-                return work, last_part, row.seq
-            last_part[row.seq] = row.part
-            if _must_move(row, epoch) or (pack and not row.packed):
-                work.append(row)
-                size_bytes += row.length
-    finally:
-        cursor.close()
+    for row in _staged_rows(tx, txn, first_seq):
+        full = size_bytes >= PREPARE_BYTES or len(work) >= rows_max
+        # A key may have bound events and others in two segments, which a roll then merges.
+        full = full or (bool(work) and (row.keyed == BOUND) is not (work[-1].keyed == BOUND))
+        if full and row.seq not in last_part:  # a staging is never split between steps
+            return work, last_part, row.seq
+        last_part[row.seq] = row.part
+        if _must_move(row, epoch) or (pack and not row.packed):
+            work.append(row)
+            size_bytes += row.length
     return work, last_part, None
+
+
+def _staged_rows(tx: Tx, txn: TxnRecord, first_seq: int) -> Iterator[StagedRow]:
+    """Yield the rows from a staging on, ROWS_A_QUERY at a time: a server sends all that a statement finds."""
+    seq, part = first_seq, -1
+    while True:
+        rows = tx.execute(
+            f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? AND (seq, part) > (?, ?)"
+            " ORDER BY seq, part LIMIT ?",
+            (txn.stream_id, txn.id, seq, part, ROWS_A_QUERY),
+        ).fetchall()
+        for columns in rows:
+            row = StagedRow._make(columns)
+            yield row
+            seq, part = row.seq, row.part
+        if len(rows) < ROWS_A_QUERY:
+            return
 
 
 def _must_move(row: StagedRow, epoch: Epoch) -> bool:
