@@ -8,8 +8,8 @@ a key is kept. Source: docs/design/endpoints.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -36,6 +36,9 @@ VALUE_BYTES_MAX: Final = 2**20 - KEY_BYTES_MAX
 PAGE_BYTES_MAX: Final = 4 * 2**20
 """Bytes of keys and values that one read returns. Higher: more memory per reply; lower: more calls for a table."""
 
+ENTRIES_A_QUERY: Final = 16
+"""Entries that one query of such a read returns. Higher: more memory for large values; lower: more queries."""
+
 LOOKUP_BYTES_MAX: Final = 2**24 - 2**16
 """Bytes of the entries that one look-up of keys returns. The Java client asks for 15 entries of the largest size
 together. Higher: the reply does not fit a frame, which has 16 MiB; lower: such a look-up is refused."""
@@ -48,6 +51,9 @@ DROP_ENTRIES: Final = 1_000
 
 DROP_BYTES: Final = 8 * 2**20
 """Bytes of keys and values after which such a step ends. Higher: writers wait for longer; lower: more transactions."""
+
+_Rows: TypeAlias = list[tuple[bytes, bytes, int]]
+"""Key, value and version of entries."""
 
 _DELETED_NAME: Final = "'/' || id"
 """What a deleted table is named until its entries are freed: no scope has an empty name."""
@@ -232,11 +238,14 @@ def entries_since(tx: Tx, table: KeyTable, position: int, count: int) -> TableDe
 
     They have at most PAGE_BYTES_MAX. A removed key, and an older entry of a key that was written again, are left out.
     """
-    rows = tx.execute(
-        "SELECT key, value, version FROM kentry WHERE tbl = ? AND version >= ? ORDER BY version LIMIT ?",
-        (table.id, position, count),
-    )
-    entries, is_all = _page(rows)
+
+    def read(last: TableEntry | None, limit: int) -> _Rows:
+        return tx.execute(
+            "SELECT key, value, version FROM kentry WHERE tbl = ? AND version >= ? ORDER BY version LIMIT ?",
+            (table.id, position if last is None else last.version + 1, limit),
+        ).fetchall()
+
+    entries, is_all = _page(read, count)
     if is_all and len(entries) < count:
         return TableDelta(tuple(entries), max(table.tail, position), True)
     return TableDelta(tuple(entries), entries[-1].version + 1, False)
@@ -250,26 +259,38 @@ def entries_after(
     first, last: only keys from `first` to `last`, both included; empty for no bound.
     They have at most PAGE_BYTES_MAX, but there is at least one if any follows. One index scan.
     """
-    # One lower bound: of two, SQLite seeks to the first and reads each row up to the second.
-    is_behind = after >= first
-    rows = tx.execute(
-        f"SELECT key, value, version FROM kentry WHERE tbl = ? AND key {'>' if is_behind else '>='} ?"
-        f"{' AND key <= ?' if last else ''} ORDER BY key LIMIT ?",
-        (table.id, after if is_behind else first, *([last] if last else []), count),
-    )
-    return _page(rows)[0]
+
+    def read(before: TableEntry | None, limit: int) -> _Rows:
+        behind = after if before is None else before.key
+        # One lower bound: of two, SQLite seeks to the first and reads each row up to the second.
+        is_behind = behind >= first
+        return tx.execute(
+            f"SELECT key, value, version FROM kentry WHERE tbl = ? AND key {'>' if is_behind else '>='} ?"
+            f"{' AND key <= ?' if last else ''} ORDER BY key LIMIT ?",
+            (table.id, behind if is_behind else first, *([last] if last else []), limit),
+        ).fetchall()
+
+    return _page(read, count)[0]
 
 
-def _page(rows: Iterator[tuple[bytes, bytes, int]]) -> tuple[list[TableEntry], bool]:
-    """Return the first rows as entries, of at most PAGE_BYTES_MAX but at least one, and whether these are all rows."""
+def _page(read: Callable[[TableEntry | None, int], _Rows], count: int) -> tuple[list[TableEntry], bool]:
+    """Return the first entries, of at most PAGE_BYTES_MAX but at least one, and whether these are all up to `count`.
+
+    read: returns the rows behind an entry, at most so many. A server sends all that a statement finds, so it asks for
+    few at a time.
+    """
     entries: list[TableEntry] = []
     size_bytes = 0
-    for row in rows:
-        entry = TableEntry(*row)
-        size_bytes += entry.size_bytes
-        if entries and size_bytes > PAGE_BYTES_MAX:
-            return entries, False
-        entries.append(entry)
+    while (limit := min(count - len(entries), ENTRIES_A_QUERY)) > 0:
+        rows = read(entries[-1] if entries else None, limit)
+        for row in rows:
+            entry = TableEntry(*row)
+            size_bytes += entry.size_bytes
+            if entries and size_bytes > PAGE_BYTES_MAX:
+                return entries, False
+            entries.append(entry)
+        if len(rows) < limit:
+            break
     return entries, True
 
 
