@@ -15,7 +15,7 @@ import attrs
 from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.extents import INSERT_EXTENT
+from eventproc.store.segments.extents import EXTENTS_A_QUERY, INSERT_EXTENT
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, insert_file_blob
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.reaper import free_unreferenced_blobs
@@ -166,15 +166,14 @@ def _cold_runs(
 def _rows(
     tx: Tx, stream_id: int, segment: SegmentId, offset: int
 ) -> Iterator[tuple[int, int, int, int, int | None]]:
-    cursor = tx.execute(
+    """Yield the extents from `offset` on, some at a time: a server sends all rows that a statement finds."""
+    while rows := tx.execute(
         "SELECT start, length, first_time, last_time, (SELECT format FROM blob WHERE id = place) FROM extent"
-        " WHERE stream_id = ? AND segment = ? AND start >= ? ORDER BY start",
-        (stream_id, segment, offset),
-    )
-    try:
-        yield from cursor
-    finally:
-        cursor.close()
+        " WHERE stream_id = ? AND segment = ? AND start >= ? ORDER BY start LIMIT ?",
+        (stream_id, segment, offset, EXTENTS_A_QUERY),
+    ).fetchall():
+        yield from rows
+        offset = rows[-1][0] + 1
 
 
 def move_step(
