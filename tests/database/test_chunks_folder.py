@@ -67,7 +67,7 @@ async def test_a_full_disk_leaves_no_claim_of_a_shared_folder(
     home, shared, really_open = tmp_path / "data", tmp_path / "shared", Path.open
 
     def open_on_full_disk(path: Path, *how: Any, **options: Any) -> IO[Any]:
-        file = really_open(path, *how, **options)
+        file: IO[Any] = really_open(path, *how, **options)
         if path.parent != shared:
             return file
         file.close()
