@@ -9,12 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, overload
@@ -40,6 +35,7 @@ from eventproc.streams.new_events import NewEvent, as_immediate_event, check_eve
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.staging import MoveProgress, Staging, abort_together, commit_together, committing
 from eventproc.streams.transaction import Transaction, abort_at_the_end
+from eventproc.streams.txn_client import TxnClient
 
 LOG = logging.getLogger(__name__)
 
@@ -319,8 +315,8 @@ class JointTransaction:
         deadline_ms = self._db.clock.monotonic_ms() + timeout_ms
         for part in list(self._parts.values()):
             if await part.knows_decision():
-                part.verify_commit()
-                if wait and not part.is_final:
+                part.client.verify_commit()
+                if wait and not part.client.is_final:
                     await part.wait_visible(max(deadline_ms - self._db.clock.monotonic_ms(), 0))
 
     async def abort(self) -> None:
@@ -408,10 +404,10 @@ class JointTransaction:
         async with self._changing, self._moving() as move:
             parts = list(self._parts.values())
             for part in parts:
-                part.verify_undecided("commit")
+                part.client.verify_open("commit")
             if parts:
                 async with _closed(parts) as stagings:
-                    with parts[0].explained("commit"):
+                    with parts[0].client.explained("commit"):
                         await commit_together(self._db, stagings, move)
             elif move is not None:
                 await self._db.write(move, step=Step.TRANSACTION_END)
@@ -429,7 +425,7 @@ class JointTransaction:
         async with self._changing:
             if parts := list(self._parts.values()):
                 async with _closed(parts) as stagings:
-                    with parts[0].explained("abort"):
+                    with parts[0].client.explained("abort"):
                         await abort_together(self._db, stagings)
 
     def _verify_entered(self, event: str) -> None:
@@ -452,12 +448,12 @@ class _StreamPart(Transaction[bytes]):
         return self._staging
 
     @property
-    def is_decided(self) -> bool:
-        return self._client.decided is not None
+    def client(self) -> TxnClient:
+        return self._client
 
     @property
-    def is_final(self) -> bool:
-        return self._client.is_final
+    def is_decided(self) -> bool:
+        return self._client.decided is not None
 
     async def knows_decision(self) -> bool:
         """Return whether the decision concerns this stream, and learn it if only another part has noticed it.
@@ -467,16 +463,6 @@ class _StreamPart(Transaction[bytes]):
         if not self.is_decided and self._staging.begun:
             await self._client.look()
         return self.is_decided
-
-    def verify_commit(self) -> None:
-        self._client.verify_commit()
-
-    def explained(self, event: str) -> AbstractContextManager[None]:
-        return self._client.explained(event)
-
-    def verify_undecided(self, event: str) -> None:
-        """Raise the error of an event that cannot be staged any more, or of a decision by another process."""
-        self._client.verify_open(event)
 
     async def wait_visible(self, timeout_ms: int) -> None:
         """Wait until the commit, which is decided, is visible. Raises TransactionPending."""
