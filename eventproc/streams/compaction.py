@@ -14,7 +14,6 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.policies import CompactionPolicy
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import segment_states
 from eventproc.store.segments.compaction import (
@@ -60,16 +59,18 @@ async def compact_topic(
     Raises InvalidArgument (the topic has no policy of compaction), StreamReplaced, CorruptRecord, DiskFull.
     """
     run = write or partial(db.write, step=Step.COMPACTION)
-    policy, segments = await db.read(partial(_begin, topic, stream_id))
+    tombstone_ms, segments = await db.read(partial(_begin, topic, stream_id))
     total = CompactionResult()
     for segment, (begin, until) in segments.items():
         while True:
             newest: NewestNumbers = {}
+            collect = partial(collect_newest, stream_id=stream_id, segment=segment, newest=newest)
             end = begin
             while end < until and len(newest) < KEYS_MAX:
-                end = await db.read(partial(_collect, stream_id, segment, end, until, newest))
+                end = await db.read(partial(collect, offset=end, end=until))
+            plan = partial(plan_step, stream_id=stream_id, segment=segment, newest=newest, end=end)
             at = 0
-            while step := await db.read(partial(_plan, stream_id, segment, at, end, newest, policy)):
+            while step := await db.read(partial(plan, offset=at, tombstone_ms=tombstone_ms)):
                 if step.packed is None:
                     at = step.end
                 elif await run(partial(_replace, stream_id, segment, step)):
@@ -84,8 +85,8 @@ async def compact_topic(
     return total
 
 
-def _begin(topic: str, stream_id: int, tx: Tx) -> tuple[CompactionPolicy, dict[SegmentId, tuple[int, int]]]:
-    """Return the policy, and for each partition with events where new keys begin, and where the compaction ends."""
+def _begin(topic: str, stream_id: int, tx: Tx) -> tuple[int, dict[SegmentId, tuple[int, int]]]:
+    """Return how long tombstones stay, and by partition where new keys begin, and where the compaction ends."""
     policy = get_stream(tx, topic, stream_id=stream_id).value.config.compaction
     if policy.min_age_ms is None:
         raise invalid_argument("topic", topic, f"it is not compacted; {_REMEDY}")
@@ -94,23 +95,7 @@ def _begin(topic: str, stream_id: int, tx: Tx) -> tuple[CompactionPolicy, dict[S
         if state.head < state.tail:
             until = compactable_until(tx, stream_id, segment, state, tx.now_ms - policy.min_age_ms + 1)
             found[segment] = uncompacted_from(tx, stream_id, segment, state, until), until
-    return policy, found
-
-
-def _collect(stream_id: int, segment: SegmentId, offset: int, end: int, newest: NewestNumbers, tx: Tx) -> int:
-    return collect_newest(tx, stream_id, segment, offset, end, newest)
-
-
-def _plan(
-    stream_id: int,
-    segment: SegmentId,
-    offset: int,
-    end: int,
-    newest: NewestNumbers,
-    policy: CompactionPolicy,
-    tx: Tx,
-) -> CompactionStep | None:
-    return plan_step(tx, stream_id, segment, offset, end, newest, policy.tombstone_ms)
+    return policy.tombstone_ms, found
 
 
 def _replace(stream_id: int, segment: SegmentId, step: CompactionStep, tx: Tx) -> bool:
