@@ -53,7 +53,7 @@ class MemoryStore:
     """A database in memory, its openings, and the locks and heartbeats of these.
 
     live: the openings that are alive, by id, oldest first. opened: how many there have been. shared: objects that
-    its openings use together.
+    its openings use together. locks: those that are held, by name.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MemoryStore:
         self.shared = SharedState()
         self.live: dict[str, StoreOpening] = {}
         self.opened = 0
-        self._locks: dict[str, MemoryLock] = {}
+        self.locks: dict[str, MemoryLock] = {}
         self._beats: dict[str, Heartbeat] = {}
         try:
             migrate(
@@ -105,8 +105,8 @@ class MemoryStore:
     def leave(self, opening: StoreOpening) -> None:
         """Count the opening as dead, and release its locks. A second call does nothing."""
         self.live.pop(opening.instance_id, None)
-        for name in [name for name, lock in self._locks.items() if lock.instance_id == opening.instance_id]:
-            del self._locks[name]
+        for name in [name for name, lock in self.locks.items() if lock.instance_id == opening.instance_id]:
+            del self.locks[name]
 
     def notify(self, committed: StoreOpening, steps: Sequence[str]) -> None:
         """Let the other openings notice a commit. steps: names of what was committed."""
@@ -119,21 +119,6 @@ class MemoryStore:
         """Return whether that opening is neither dead nor suspended."""
         opening = self.live.get(instance_id)
         return opening is not None and not opening.is_suspended
-
-    def take_lock(self, lock: MemoryLock) -> bool:
-        """Give `lock` its name, if that is free and its opening can act; return whether it has the name now."""
-        if self.can_act(lock.instance_id):
-            self._locks.setdefault(lock.name, lock)
-        return self._locks.get(lock.name) is lock
-
-    def drop_lock(self, lock: MemoryLock) -> None:
-        """Take its name from `lock`, if it has it."""
-        if self._locks.get(lock.name) is lock:
-            del self._locks[lock.name]
-
-    def holds(self, lock: MemoryLock) -> bool:
-        """Return whether `lock` has its name."""
-        return self._locks.get(lock.name) is lock
 
     def write_beat(self, name: str, instance_id: str, beat: Heartbeat) -> None:
         """Replace the heartbeat `name`, if the opening can act."""
@@ -156,15 +141,18 @@ class MemoryLock(PeerLock):
     @property
     def held(self) -> bool:
         """See `PeerLock.held`."""
-        return self._store.holds(self)
+        return self._store.locks.get(self.name) is self
 
     def try_acquire(self) -> bool:
         """See `PeerLock.try_acquire`."""
-        return self._store.take_lock(self)
+        if self._store.can_act(self.instance_id):
+            self._store.locks.setdefault(self.name, self)
+        return self.held
 
     def release(self) -> None:
         """See `PeerLock.release`."""
-        self._store.drop_lock(self)
+        if self.held:
+            del self._store.locks[self.name]
 
 
 class MemoryHeartbeat(PeerHeartbeat):
