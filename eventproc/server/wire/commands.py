@@ -302,16 +302,6 @@ class NoSuchSegment(RefusedSegment):
     offset: I64
 
 
-@message(55)
-class InvalidEventNumber(Message):
-    """The writer's event number is not the next one; the connection ends."""
-
-    writer: Uuid
-    request_id: I64
-    trace: Text
-    event_number: I64
-
-
 @message(56)
 class SegmentIsTruncated(OfSegment):
     """The bytes were truncated."""
@@ -461,15 +451,20 @@ class TableKeyBadVersion(RefusedSegment):
     """A key has another version than expected."""
 
 
-@message(83)
-class ReadTableKeys(AsksOfSegment):
-    """Asks for keys; `continuation` is the last key of the page before. Clients of before 0.10 send a prefix."""
+@message()
+class AsksForPage(AsksOfSegment):
+    """Asks for a page; `continuation` is the last key of the one before. Clients of before 0.10 send a prefix."""
 
     count: I32
     continuation: Block
     prefix: Block = b""
     first_key: Block = b""
     last_key: Block = b""
+
+
+@message(83)
+class ReadTableKeys(AsksForPage):
+    """Asks for keys."""
 
 
 @message(84)
@@ -481,14 +476,8 @@ class TableKeysRead(OfSegment):
 
 
 @message(85)
-class ReadTableEntries(AsksOfSegment):
-    """Asks for entries, as `ReadTableKeys` for keys."""
-
-    count: I32
-    continuation: Block
-    prefix: Block = b""
-    first_key: Block = b""
-    last_key: Block = b""
+class ReadTableEntries(AsksForPage):
+    """Asks for entries."""
 
 
 @message(86)

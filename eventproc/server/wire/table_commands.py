@@ -141,7 +141,7 @@ async def _read_delta(db: Database, command: c.ReadTableEntriesDelta) -> Message
     return await db.read(look)
 
 
-def _page(tx: Tx, command: c.ReadTableKeys | c.ReadTableEntries) -> list[TableEntry]:
+def _page(tx: Tx, command: c.AsksForPage) -> list[TableEntry]:
     """Return a page of a range of keys. The Java client moves `first_key`; others send the continuation."""
     return tables.entries_after(
         tx,
