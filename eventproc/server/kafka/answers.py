@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from eventproc.server.access.authority import Caller
 from eventproc.server.kafka import admin_calls as a, calls as c
 from eventproc.server.kafka.administration import TopicAdministration
@@ -25,34 +27,22 @@ from eventproc.server.kafka.transaction_calls import (
 from eventproc.server.kafka.transactions import ProducerTransactions
 
 
+@attrs.frozen(eq=False)
 class KafkaAnswers:
     """Answers one connection.
 
     who: returns the client as it is now. address: host and port of this server, which it learns. peer: its own host.
     """
 
-    def __init__(
-        self,
-        topics: ServedTopics,
-        administration: TopicAdministration,
-        appender: BatchAppender,
-        reader: PartitionReader,
-        groups: KafkaGroups,
-        transactions: ProducerTransactions,
-        *,
-        who: Identity,
-        address: tuple[str, int],
-        peer: str,
-    ) -> None:
-        self._topics = topics
-        self._administration = administration
-        self._appender = appender
-        self._reader = reader
-        self._groups = groups
-        self._transactions = transactions
-        self._who = who
-        self._address = address
-        self._peer = peer
+    _topics: ServedTopics
+    _administration: TopicAdministration
+    _appender: BatchAppender
+    _reader: PartitionReader
+    _groups: KafkaGroups
+    _transactions: ProducerTransactions
+    _who: Identity
+    _address: tuple[str, int]
+    _peer: str
 
     async def answer(self, request: KafkaRequest, caller: Caller) -> bytes:
         """Carry a request out, and return its answer. A call that is refused changes nothing."""
