@@ -172,24 +172,17 @@ async def _begin(source: Database, target: Database, new: NewStore, identity: st
     await target.write(empty)
 
 
+@attrs.define
 class _Copying:
     """One run of a copy, with its progress."""
 
-    def __init__(
-        self,
-        source: Database,
-        target: Database,
-        tables: tuple[Table, ...],
-        advance: Advance,
-        stop: threading.Event,
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._tables = tables
-        self._advance = advance
-        self._stop = stop
-        self._done = 0
-        self._total = 0
+    _source: Database
+    _target: Database
+    _tables: tuple[Table, ...]
+    _advance: Advance
+    _stop: threading.Event
+    _done: int = 0
+    _total: int = 0
 
     async def run(self, left_tables: tuple[str, ...]) -> CopyResult:
         """Copy, compare and finish."""

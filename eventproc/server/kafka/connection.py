@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 import anyio
+import attrs
 
 from eventproc.server.access.authority import NotAuthenticated, TooManyPasswords
 from eventproc.server.frames import PIECE_BYTES, STALLED_S, ConnectionOver, FrameChannel
@@ -40,25 +41,18 @@ class _WaitingBatches(NamedTuple):
         return isinstance(call, c.Produce) and call.needs_answer
 
 
+@attrs.define(eq=False)
 class KafkaConnection:
     """Serves one connection. sasl: who the client is. answers: to the calls that neither append nor greet."""
 
-    def __init__(
-        self,
-        channel: FrameChannel,
-        sasl: SaslSession,
-        stranger: Stranger,
-        appender: BatchAppender,
-        answers: KafkaAnswers,
-    ) -> None:
-        self._channel = channel
-        self._sasl = sasl
-        self._stranger = stranger
-        self._appender = appender
-        self._answers = answers
-        self._takes_bare = False
-        self._waiting: list[_WaitingBatches] = []
-        self._changed = anyio.Event()
+    _channel: FrameChannel
+    _sasl: SaslSession
+    _stranger: Stranger
+    _appender: BatchAppender
+    _answers: KafkaAnswers
+    _takes_bare: bool = attrs.field(default=False, init=False)
+    _waiting: list[_WaitingBatches] = attrs.field(factory=list, init=False)
+    _changed: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
     async def serve(self) -> None:
         """Serve until the peer leaves, which raises EndOfStream, or must be left, which raises why."""

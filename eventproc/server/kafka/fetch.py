@@ -99,23 +99,16 @@ def _is_outside(wanted: WantedPlace, partition: _Partition) -> bool:
     return not partition.state.head_number <= wanted.offset <= partition.state.tail_number
 
 
+@attrs.define(eq=False)
 class PartitionReader:
     """Reads for one connection. changes: active; it gets the topics to watch. caller: returns the user as it is now."""
 
-    def __init__(
-        self,
-        db: Database,
-        topics: ServedTopics,
-        recent: RecentBatches,
-        changes: Subscription,
-        caller: Callable[[], Awaitable[Caller]],
-    ) -> None:
-        self._db = db
-        self._topics = topics
-        self._recent = recent
-        self._changes = changes
-        self._caller = caller
-        self._watched: set[int] = set()
+    _db: Database
+    _topics: ServedTopics
+    _recent: RecentBatches
+    _changes: Subscription
+    _caller: Callable[[], Awaitable[Caller]]
+    _watched: set[int] = attrs.field(factory=set, init=False)
 
     async def fetch(self, call: Fetch, caller: Caller) -> list[PartitionAnswer]:
         """Return what follows in the partitions of a request, after a wait for events if there are too few."""
