@@ -26,6 +26,11 @@ from eventproc.store.model.list_pages import NO_LIMIT
 _GROUP: Final = ", ".join(attrs.fields_dict(IngestGroup))
 _TASK: Final = ", ".join(attrs.fields_dict(IngestTask))
 _SEQUENCE: Final = ", ".join(attrs.fields_dict(IngestSequence))
+_SELECT: Final = {
+    IngestGroup: f"SELECT {_GROUP} FROM ingest_group WHERE ",
+    IngestTask: f"SELECT {_TASK} FROM ingest_task WHERE ",
+    IngestSequence: f"SELECT {_SEQUENCE} FROM ingest_sequence WHERE ",
+}
 _WRITE_OFFSET: Final = upsert("ingest_offset", "supervisor, stream_id, segment", '"offset", number, closed')
 _WRITE_STREAM: Final = upsert("ingest_stream", "supervisor, name", "stream_id")
 _WRITE_GROUP: Final = upsert("ingest_group", "base", _GROUP.removeprefix("base, "))
@@ -48,6 +53,16 @@ def _value(kind: type[V], row: tuple[Any, ...]) -> V:
     if "stats" in fields:
         fields["stats"] = TaskStats.decode(fields["stats"])
     return kind(**fields)
+
+
+def _select(tx: Tx, kind: type[V], where: str, *parameters: str | int) -> list[V]:
+    """Return the values whose rows meet a condition, which may end with an order. One query."""
+    return [_value(kind, row) for row in tx.execute(_SELECT[kind] + where, parameters).fetchall()]
+
+
+def _find(tx: Tx, kind: type[V], where: str, *parameters: str | int) -> V | None:
+    """Return the value whose row meets a condition, or None."""
+    return next(iter(_select(tx, kind, where, *parameters)), None)
 
 
 def _row(value: IngestGroup | IngestTask | IngestSequence) -> tuple[Any, ...]:
@@ -127,16 +142,12 @@ def write_stream(tx: Tx, supervisor: str, name: str, stream_id: int) -> None:
 
 def read_groups(tx: Tx, supervisor: str) -> list[IngestGroup]:
     """Return the groups of a supervisor, oldest first. One query."""
-    rows = tx.execute(
-        f"SELECT {_GROUP} FROM ingest_group WHERE supervisor = ? ORDER BY created_ms, base", (supervisor,)
-    ).fetchall()
-    return [_value(IngestGroup, row) for row in rows]
+    return _select(tx, IngestGroup, "supervisor = ? ORDER BY created_ms, base", supervisor)
 
 
 def find_group(tx: Tx, base: str) -> IngestGroup | None:
     """Return the group of that base name, or None if it has ended."""
-    row = tx.execute(f"SELECT {_GROUP} FROM ingest_group WHERE base = ?", (base,)).fetchone()
-    return None if row is None else _value(IngestGroup, row)
+    return _find(tx, IngestGroup, "base = ?", base)
 
 
 def write_group(tx: Tx, group: IngestGroup) -> None:
@@ -153,29 +164,19 @@ def delete_group(tx: Tx, base: str) -> None:
 def read_tasks(tx: Tx, supervisor: str, *, uncounted_only: bool = False) -> list[IngestTask]:
     """Return the tasks of a supervisor, oldest first. uncounted_only: those whose end it has not seen. One query."""
     only = " AND counted = 0" if uncounted_only else ""
-    rows = tx.execute(
-        f"SELECT {_TASK} FROM ingest_task WHERE supervisor = ?{only} ORDER BY created_ms, id", (supervisor,)
-    ).fetchall()
-    return [_value(IngestTask, row) for row in rows]
+    return _select(tx, IngestTask, f"supervisor = ?{only} ORDER BY created_ms, id", supervisor)
 
 
 def tasks_of_group(tx: Tx, group: IngestGroup) -> list[IngestTask]:
     """Return the live tasks of a group. One query."""
-    rows = tx.execute(
-        f"SELECT {_TASK} FROM ingest_task WHERE supervisor = ? AND base = ? AND finished_ms IS NULL ORDER BY id",
-        (group.supervisor, group.base),
-    ).fetchall()
-    return [_value(IngestTask, row) for row in rows]
+    where = "supervisor = ? AND base = ? AND finished_ms IS NULL ORDER BY id"
+    return _select(tx, IngestTask, where, group.supervisor, group.base)
 
 
 def tasks_of_worker(tx: Tx, worker: str) -> list[IngestTask]:
     """Return the live tasks of a worker. One query."""
-    rows = tx.execute(
-        f"SELECT {_TASK} FROM ingest_task WHERE state = 'running' AND finished_ms IS NULL AND worker = ?"
-        " ORDER BY created_ms, id",
-        (worker,),
-    ).fetchall()
-    return [_value(IngestTask, row) for row in rows]
+    where = "state = 'running' AND finished_ms IS NULL AND worker = ? ORDER BY created_ms, id"
+    return _select(tx, IngestTask, where, worker)
 
 
 def running_bases(tx: Tx) -> set[str]:
@@ -202,18 +203,16 @@ def waiting_tasks(tx: Tx) -> list[IngestTask]:
 
     One that was created later than now may start: the clock was set back.
     """
-    rows = tx.execute(
-        f"SELECT {_TASK} FROM ingest_task WHERE state = 'waiting' AND finished_ms IS NULL"
-        " AND (not_before_ms <= ? OR created_ms > ?) ORDER BY created_ms, id",
-        (tx.now_ms, tx.now_ms),
-    ).fetchall()
-    return [_value(IngestTask, row) for row in rows]
+    where = (
+        "state = 'waiting' AND finished_ms IS NULL AND (not_before_ms <= ? OR created_ms > ?)"
+        " ORDER BY created_ms, id"
+    )
+    return _select(tx, IngestTask, where, tx.now_ms, tx.now_ms)
 
 
 def find_task(tx: Tx, task_id: str) -> IngestTask | None:
     """Return a task, or None."""
-    row = tx.execute(f"SELECT {_TASK} FROM ingest_task WHERE id = ?", (task_id,)).fetchone()
-    return None if row is None else _value(IngestTask, row)
+    return _find(tx, IngestTask, "id = ?", task_id)
 
 
 def write_task(tx: Tx, task: IngestTask) -> None:
@@ -240,18 +239,12 @@ def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
 
 def read_sequences(tx: Tx, base: str) -> list[IngestSequence]:
     """Return the sequences of a group in their order. One query."""
-    rows = tx.execute(
-        f"SELECT {_SEQUENCE} FROM ingest_sequence WHERE base = ? ORDER BY n", (base,)
-    ).fetchall()
-    return [_value(IngestSequence, row) for row in rows]
+    return _select(tx, IngestSequence, "base = ? ORDER BY n", base)
 
 
 def find_sequence(tx: Tx, base: str, n: int) -> IngestSequence | None:
     """Return one sequence of a group, or None."""
-    row = tx.execute(
-        f"SELECT {_SEQUENCE} FROM ingest_sequence WHERE base = ? AND n = ?", (base, n)
-    ).fetchone()
-    return None if row is None else _value(IngestSequence, row)
+    return _find(tx, IngestSequence, "base = ? AND n = ?", base, n)
 
 
 def get_sequence(tx: Tx, base: str, n: int) -> IngestSequence:
