@@ -381,22 +381,9 @@ def _find_both(
 
 
 def _request(row: _Row) -> Request:
-    (
-        identifier,
-        target,
-        kind,
-        body,
-        status,
-        error,
-        created_ms,
-        finished_ms,
-        boot_id,
-        at_ms,
-        started,
-        origin,
-    ) = row
+    key, target, kind, body, status, error, created_ms, finished_ms, boot_id, at_ms, started, origin = row
     return Request(
-        id=identifier,
+        id=key,
         target=target,
         kind=kind,
         body=bytes(body),

@@ -8,8 +8,8 @@ first event that was not taken in. `owner_epoch` counts the changes that those t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
@@ -166,7 +166,7 @@ def read_available(tx: Tx, group: str, priority: int, limit: int) -> list[tuple[
         "group_name = ? AND priority = ? AND session IS NULL AND until_ms <= ?"
         " ORDER BY until_ms, stream_id, segment, low LIMIT ?"
     )
-    return list(_read(tx, where, (group, priority, tx.now_ms, limit)))
+    return _read(tx, where, (group, priority, tx.now_ms, limit))
 
 
 def priorities_of(tx: Tx, group: str) -> list[int]:
@@ -268,28 +268,18 @@ def _held_events(deliveries: SegmentDeliveries) -> int:
     return sum(each.high - each.low for each in deliveries.ranges if each.lock is not None)
 
 
-def _read(tx: Tx, where: str, values: Sequence[int | str]) -> Iterator[tuple[SegmentKey, DeliveredRange]]:
-    for row in tx.execute(f"SELECT {_COLUMNS} FROM delivery WHERE {where}", values).fetchall():
-        (
-            stream_id,
-            segment,
-            low,
-            high,
-            start,
-            end,
-            count,
-            session,
-            consumer,
-            instance,
-            boot,
-            until_ms,
-            priority,
-        ) = row
-        lock, since_ms = None, until_ms
-        if session is not None:
-            lock, since_ms = DeliveryLock(session, consumer, instance, boot, until_ms), 0
-        key = (stream_id, SegmentId(segment))
-        yield key, DeliveredRange(low, high, start, end, count, lock, since_ms, priority)
+def _read(tx: Tx, where: str, values: Sequence[int | str]) -> list[tuple[SegmentKey, DeliveredRange]]:
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM delivery WHERE {where}", values).fetchall()
+    return [_delivery(row) for row in rows]
+
+
+def _delivery(row: Sequence[Any]) -> tuple[SegmentKey, DeliveredRange]:
+    stream, segment, low, high, start, end, count, session, consumer, instance, boot, until_ms, priority = row
+    lock, since_ms = None, until_ms
+    if session is not None:
+        lock, since_ms = DeliveryLock(session, consumer, instance, boot, until_ms), 0
+    key = (stream, SegmentId(segment))
+    return key, DeliveredRange(low, high, start, end, count, lock, since_ms, priority)
 
 
 def _by_segment(rows: Iterable[tuple[SegmentKey, DeliveredRange]]) -> dict[SegmentKey, list[DeliveredRange]]:
