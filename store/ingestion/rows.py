@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -240,6 +241,13 @@ def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
 def read_sequences(tx: Tx, base: str) -> list[IngestSequence]:
     """Return the sequences of a group in their order. One query."""
     return _select(tx, IngestSequence, "base = ? ORDER BY n", base)
+
+
+def unpublished_sequences(tx: Tx, supervisor: str) -> dict[str, list[IngestSequence]]:
+    """Return the sequences of each group of a supervisor that are not published, in their order. One query."""
+    where = "state <> 'published' AND base IN (SELECT base FROM ingest_group WHERE supervisor = ?) ORDER BY base, n"
+    found = _select(tx, IngestSequence, where, supervisor)
+    return {base: list(those) for base, those in groupby(found, key=lambda each: each.base)}
 
 
 def find_sequence(tx: Tx, base: str, n: int) -> IngestSequence | None:

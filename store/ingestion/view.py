@@ -9,17 +9,16 @@ import attrs
 from eventproc.store.catalog import find_stream, list_streams
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.holds import held_unpublished
-from eventproc.store.ingestion.rows import IngestOffset, read_groups, read_offsets, read_streams, read_tasks
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.ingestion import (
-    IngestGroup,
-    IngestSequence,
-    IngestTask,
-    PartitionKey,
-    SequenceState,
-    TaskState,
-    decode_positions,
+from eventproc.store.ingestion.rows import (
+    IngestOffset,
+    read_groups,
+    read_offsets,
+    read_streams,
+    read_tasks,
+    unpublished_sequences,
 )
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ingestion import IngestGroup, IngestSequence, IngestTask, PartitionKey, TaskState
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments import SegmentState, number_at, segment_states
 
@@ -31,8 +30,9 @@ class IngestView:
     now_ms: wall clock. wanted: names of the streams to read; the pattern, if one was given, already applied.
     found: {name: stream id} of those that exist. noted: incarnations that were read before. deleted: ids of those of
     them that exist no more. partitions: every segment of the streams; its head is the first byte that a task can read,
-    also if that is held behind a truncation. held: first byte of those that the supervisor keeps readable. tasks: those whose end was not counted. bounds: [start, end) of each segment that a bounded
-    supervisor reads; its partitions are only these, and each counts as sealed at its end. None: it is not bounded.
+    also if that is held behind a truncation. held: first byte of those that the supervisor keeps readable. tasks: those
+    whose end was not counted. bounds: [start, end) of each segment that a bounded supervisor reads; its partitions are
+    only these, and each counts as sealed at its end. None: it is not bounded.
     sequences: by base, those that are not published, in order. dead_workers: of running tasks.
     lags: events behind each partition's furthest reader; None if they were not counted.
     """
@@ -102,7 +102,7 @@ def read_view(
         bounds=bounds,
         groups=read_groups(tx, supervisor),
         tasks=tasks,
-        sequences=_unpublished(tx, supervisor),
+        sequences=unpublished_sequences(tx, supervisor),
         dead_workers=frozenset(each for each in workers if not is_alive(each)),
     )
     return attrs.evolve(view, lags=_lags(tx, view)) if with_lags else view
@@ -128,26 +128,6 @@ def _bounded(
 def _stream_id(tx: Tx, name: str) -> int | None:
     found = find_stream(tx, name)
     return None if found is None else found.value.stream_id
-
-
-def _unpublished(tx: Tx, supervisor: str) -> dict[str, list[IngestSequence]]:
-    rows = tx.execute(
-        "SELECT base, n, starts, ends, state FROM ingest_sequence WHERE state <> 'published' AND base IN"
-        " (SELECT base FROM ingest_group WHERE supervisor = ?) ORDER BY base, n",
-        (supervisor,),
-    ).fetchall()
-    found: dict[str, list[IngestSequence]] = {}
-    for base, n, starts, ends, state in rows:
-        found.setdefault(base, []).append(
-            IngestSequence(
-                base=base,
-                n=n,
-                starts=decode_positions(starts),
-                ends=None if ends is None else decode_positions(ends),
-                state=SequenceState(state),
-            )
-        )
-    return found
 
 
 def furthest_reads(view: IngestView) -> dict[PartitionKey, int]:
