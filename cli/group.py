@@ -12,6 +12,7 @@ import eventproc
 from eventproc.cli.options import (
     DurationParam,
     choice_options,
+    duration_option,
     given_options,
     group_argument,
     milliseconds,
@@ -65,18 +66,18 @@ class OptionalDuration(DurationParam):
 group_options: Final = choice_options(
     given_options,
     "options",
-    click.option(
+    duration_option(
         "--patience",
         "patience_ms",
-        type=OptionalDuration(1),
-        metavar="SECONDS",
+        least=1,
+        kind=OptionalDuration,
         help="How long a reader may be silent or slow; none, the default: only dead readers are removed.",
     ),
-    click.option(
+    duration_option(
         "--checkpoint-every",
         "checkpoint_ms",
-        type=OptionalDuration(0.1),
-        metavar="SECONDS",
+        least=0.1,
+        kind=OptionalDuration,
         help="Interval of automatic checkpoints; none, the default: there are none.",
     ),
     click.option(
@@ -306,13 +307,7 @@ def _skipped(row: Row) -> int:
 @click.option(
     "--shift", type=int, metavar="NUMBER", help="Move each partition by so many events; negative: back."
 )
-@click.option(
-    "--duration",
-    "duration_s",
-    type=DurationParam(),
-    metavar="SECONDS",
-    help="Move to the first event that is not older.",
-)
+@duration_option("--duration", "duration_s", help="Move to the first event that is not older.")
 @click.option(
     "--partition",
     "partitions",

@@ -111,6 +111,22 @@ class DurationParam(click.FloatRange):
         return self.fail(f"{value} is not a number", param, ctx) if math.isnan(number) else number
 
 
+def duration_option(
+    *names: str,
+    help: str,
+    metavar: str = "SECONDS",
+    default: float | None = None,
+    least: float = 0,
+    most: float = NUMBER_MAX,
+    kind: type[DurationParam] = DurationParam,
+) -> Callable[[F], F]:
+    """Decorator of commands with an option in seconds, or in what `metavar` says."""
+    shown = default is not None
+    return click.option(
+        *names, type=kind(least, most), metavar=metavar, default=default, show_default=shown, help=help
+    )
+
+
 def milliseconds(seconds: float | None) -> int | None:
     """Return what an option in seconds says, in ms; None for none, and for an infinite time."""
     return None if seconds is None or math.isinf(seconds) else round(seconds * 1000)
@@ -352,12 +368,9 @@ def waiting_options(command: F) -> F:
 
 def timeout_option(command: F) -> F:
     """Decorator of commands that wait: `--timeout`, in seconds."""
-    return click.option(
+    return duration_option(
         "--timeout",
-        type=DurationParam(),
         default=TIMEOUT_S,
-        show_default=True,
-        metavar="SECONDS",
         help="How long to wait for the outcome. The request goes on after a timeout.",
     )(command)
 
@@ -365,9 +378,7 @@ def timeout_option(command: F) -> F:
 def due_options(command: F) -> F:
     """Decorator of commands that say when events are due: `--delay` and `--at`; `due_ms` reads them."""
     command = click.option("--at", metavar="TIME", help="Append then: ISO 8601, or ms since 1970.")(command)
-    return click.option(
-        "--delay", type=DurationParam(), metavar="SECONDS", help="Append so many seconds from now."
-    )(command)
+    return duration_option("--delay", help="Append so many seconds from now.")(command)
 
 
 def due_ms(delay: float | None, at: str | None) -> tuple[int | None, int | None]:
@@ -396,13 +407,8 @@ def server_options(command: F) -> F:
         type=click.Choice(LEVELS, case_sensitive=False),
         help="The least severe messages that are shown; info unless given or set by the app.",
     )(command)
-    return click.option(
-        "--grace",
-        type=DurationParam(),
-        default=GRACE_S,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long running handlers may take to finish when the command ends.",
+    return duration_option(
+        "--grace", default=GRACE_S, help="How long running handlers may take to finish when the command ends."
     )(command)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 import eventproc
-from eventproc.cli.options import DurationParam, choice_options, milliseconds
+from eventproc.cli.options import choice_options, duration_option, milliseconds
 
 DAY_MS: Final = 24 * 3_600_000
 
@@ -99,10 +99,9 @@ def _ms(days: float | None) -> int | None:
 retention_options: Final = choice_options(
     RetentionChoice,
     "retention",
-    click.option(
+    duration_option(
         "--keep-days",
         "days",
-        type=DurationParam(),
         metavar="DAYS",
         help="Truncate events that were appended longer ago, in the background.",
     ),
@@ -119,10 +118,9 @@ retention_options: Final = choice_options(
         is_flag=True,
         help="Truncate events that all groups of the stream have passed, in the background.",
     ),
-    click.option(
+    duration_option(
         "--keep-days-min",
         "days_min",
-        type=DurationParam(),
         metavar="DAYS",
         help="With --until-consumed: keep younger events all the same.",
     ),
@@ -136,10 +134,9 @@ retention_options: Final = choice_options(
     click.option(
         "--keep-all", is_flag=True, help="Truncate nothing in the background, as without these options."
     ),
-    click.option(
+    duration_option(
         "--offload-days",
         "offload_days",
-        type=DurationParam(),
         metavar="DAYS",
         help="Move events that were appended longer ago into files, in the background.",
     ),
@@ -151,11 +148,11 @@ retention_options: Final = choice_options(
         help="Leave the newest events of this size in the database, and move older ones into files.",
     ),
     click.option("--no-offload", is_flag=True, help="Move nothing in the background."),
-    click.option(
+    duration_option(
         "--id-window",
         "id_window",
-        type=DurationParam(0.001, 366 * 24 * 3_600),
-        metavar="SECONDS",
+        least=0.001,
+        most=366 * 24 * 3_600,
         help="For how long after an event another one with its id is not appended. Default: a day.",
     ),
 )
@@ -164,27 +161,20 @@ retention_options: Final = choice_options(
 compaction_options: Final = choice_options(
     CompactionChoice,
     "compaction",
-    click.option(
+    duration_option(
         "--compact-after",
-        type=DurationParam(),
-        metavar="SECONDS",
         help="Keep only the newest event of each key, once events are that old, in the background.",
     ),
-    click.option(
+    duration_option(
         "--tombstones",
-        type=DurationParam(),
-        metavar="SECONDS",
         help="How long an event without payload, which deletes its key, stays after the key is gone. Default: a day.",
     ),
     click.option("--no-compact", is_flag=True, help="Keep all events of a key from now on."),
 )
 """Decorator of commands that take a `compaction: CompactionChoice`."""
 
-ttl_option: Final = click.option(
-    "--ttl",
-    type=DurationParam(),
-    metavar="SECONDS",
-    help="How long groups deliver an event after it was appended; 0: as long as it is kept.",
+ttl_option: Final = duration_option(
+    "--ttl", help="How long groups deliver an event after it was appended; 0: as long as it is kept."
 )
 """Decorator of commands that take a `ttl: float | None`, in seconds. See `ttl_ms_of`."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 import eventproc
-from eventproc.cli.options import DurationParam, choice_options, milliseconds
+from eventproc.cli.options import choice_options, duration_option, milliseconds
 
 if TYPE_CHECKING:
     from eventproc import ScalingPolicy
@@ -80,11 +80,11 @@ scaling_options: Final = choice_options(
     click.option(
         "--segments-max", type=int, metavar="N", help="With a rate: the largest number of segments; 1024."
     ),
-    click.option(
+    duration_option(
         "--window",
         "window_s",
-        type=DurationParam(1, 24 * 3_600),
-        metavar="SECONDS",
+        least=1,
+        most=24 * 3_600,
         help="With a rate: the shortest window over which it is taken; 120.",
     ),
 )

@@ -8,8 +8,8 @@ import click
 
 import eventproc
 from eventproc.cli.options import (
-    DurationParam,
     choice_options,
+    duration_option,
     given_options,
     page_options,
     reset_streams_option,
@@ -55,11 +55,10 @@ RESET_COLUMNS: Final = ("stream", "cut_after", "events_before", "events_after")
 share_options: Final = choice_options(
     given_options,
     "options",
-    click.option(
+    duration_option(
         "--lock",
         "lock_ms",
-        type=DurationParam(0.1),
-        metavar="SECONDS",
+        least=0.1,
         help="How long a consumer holds an event unless it renews the lock; 30 by default.",
     ),
     click.option(

@@ -9,7 +9,7 @@ import click
 
 import eventproc
 from eventproc.cli.completion import SEGMENT
-from eventproc.cli.options import DurationParam, Settings, limit_option, note, page_options, stream_argument
+from eventproc.cli.options import Settings, duration_option, limit_option, note, page_options, stream_argument
 from eventproc.cli.output.tables import Row, rows_of, show_rows
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import ScalingChoice, scaling_options
@@ -372,13 +372,11 @@ def truncate(name: str, cut: str) -> Operation:
 
 @stream.works("moved {events} of {name}")
 @stream_argument
-@click.option(
+@duration_option(
     "--older-than",
     "days",
-    type=DurationParam(),
-    default=0.0,
-    show_default=True,
     metavar="DAYS",
+    default=0.0,
     help="Offload only events that were written longer ago.",
 )
 async def offload(ep: Eventproc, name: str, days: float, background: bool) -> OffloadTask | OffloadResult:

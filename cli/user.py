@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import eventproc
-from eventproc.cli.options import TABLE, DurationParam, Settings, note, output_option, pass_settings
+from eventproc.cli.options import TABLE, Settings, duration_option, note, output_option, pass_settings
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
@@ -152,10 +152,9 @@ def password(ep: Eventproc, name: str, password: str | None, scram: bool) -> Awa
 @user.command("add-token")
 @user_argument
 @token_argument
-@click.option(
+@duration_option(
     "--expires-in",
-    type=DurationParam(least=1),
-    metavar="SECONDS",
+    least=1,
     help="How long the token is valid; until it is deleted unless given.",
 )
 @output_option()
