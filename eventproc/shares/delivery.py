@@ -26,8 +26,10 @@ from eventproc.store.groups import (
     channel_of,
     delete_deliveries,
     first_available_ms,
+    follow_clock,
     followed,
     get_group,
+    is_ahead_of_clock,
     open_new_segments,
     progress_channel,
     read_held,
@@ -121,7 +123,7 @@ class Outlook:
 def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
     """Return what a consumer may expect now; changes nothing. Raises NotFound.
 
-    Cost: three queries, and two look-ups for each open segment.
+    Cost: four queries, and two look-ups for each open segment.
     """
     record = get_group(tx, name, share=True)
     present = [
@@ -139,7 +141,7 @@ def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
     boot = db.clock.boot_id
     ends_ms = [lock.until_ms for lock in locks if lock.boot == boot]
     if (first_ms := first_available_ms(tx, name)) is not None:
-        is_ready = is_ready or first_ms <= tx.now_ms
+        is_ready = is_ready or first_ms <= tx.now_ms or is_ahead_of_clock(tx, name)
         ends_ms.append(tx.monotonic_ms + min(first_ms - tx.now_ms, DUE_LOOK_MS))
     return Outlook(
         is_ready=not record.paused and (is_ready or any(map(_EndedLocks(tx, db), locks))),
@@ -284,6 +286,7 @@ def follow(
     get_group(tx, name, share=True)
     found = get(tx, GROUP, name)
     record, ids = _follow_streams(tx, found)
+    follow_clock(tx, name)
     stored = read_taken_in(tx, name)
     gone = [key for key in stored if key[0] not in ids]
     for each in found.value.streams:

@@ -29,6 +29,10 @@ from eventproc.store.segments import segment_ids, segment_state
 SHARE_POLL_EVENTS: Final = 500
 """Default size of a poll, as in Kafka. Higher: fewer transactions; more events wait in one consumer."""
 
+SET_BACK_MS: Final = 1_000
+"""By how much the wall clock must be set back so that events that wait for a time follow it. Lower: less than what a
+process may be wrong about a server's clock."""
+
 _COLUMNS: Final = (
     "stream_id, segment, low, high, start_offset, end_offset, count, session, consumer, instance, boot, until_ms,"
     " priority"
@@ -193,6 +197,35 @@ def first_available_ms(tx: Tx, group: str) -> int | None:
         for each in priorities_of(tx, group)
     ]
     return min(firsts, default=None)
+
+
+def is_ahead_of_clock(tx: Tx, group: str) -> bool:
+    """Return whether the wall clock was set back since the group was changed. One query."""
+    return bool(_ahead_of_clock(tx, group))
+
+
+def follow_clock(tx: Tx, group: str) -> None:
+    """After the wall clock was set back, let events become available as if it had not been. One query."""
+    for stream_id, segment, moved_ms in _ahead_of_clock(tx, group):
+        where = (group, stream_id, segment)
+        tx.execute(
+            "UPDATE delivery SET until_ms = until_ms - ? WHERE group_name = ? AND stream_id = ? AND segment = ?"
+            " AND session IS NULL AND until_ms > ?",
+            (moved_ms - tx.now_ms, *where, tx.now_ms),
+        )
+        tx.execute(
+            "UPDATE group_segment SET moved_ms = ? WHERE group_name = ? AND stream_id = ? AND segment = ?",
+            (tx.now_ms, *where),
+        )
+
+
+def _ahead_of_clock(tx: Tx, group: str) -> list[tuple[int, int, int]]:
+    """Return the segments that were changed later than now, and when: (stream id, segment, wall ms)."""
+    return tx.execute(
+        "SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ? AND moved_ms > ?"
+        " ORDER BY stream_id, segment",
+        (group, tx.now_ms + SET_BACK_MS),
+    ).fetchall()
 
 
 def count_deliveries(tx: Tx, group: str) -> dict[SegmentKey, DeliveryCounts]:
