@@ -10,6 +10,10 @@ from eventproc.base.clock import Clock
 NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 """The server's clock, in SQL."""
 
+SET_BACK_MS: Final = 10_000
+"""By how much the server's clock must seem to go back to count as set back. Higher: its openings disagree for so long
+after a smaller step; lower: a slow answer, which may come after SILENCE_MS, looks like one."""
+
 
 class ServerClock:
     """The server's clock as this process knows it: its own clock, and the difference that it last measured.
@@ -34,9 +38,11 @@ class ServerClock:
         return self.machine.monotonic_ms() + self._ahead_ms
 
     def monotonic_ms(self) -> int:
-        """See `Clock.monotonic_ms`. Of this process, it never steps back."""
+        """See `Clock.monotonic_ms`. It steps back only with the server's clock: all openings compare their times."""
         with self._lock:
-            self._last_ms = max(self._last_ms, self.wall_ms())
+            now_ms = self.wall_ms()
+            if not 0 < self._last_ms - now_ms <= SET_BACK_MS:
+                self._last_ms = now_ms
             return self._last_ms
 
     def random_bytes(self, count: int) -> bytes:
