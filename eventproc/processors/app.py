@@ -23,6 +23,7 @@ from eventproc.processors.declarations import (
     ProjectionOptions,
     WindowOptions,
     WorkerOptions,
+    check_options,
     processor,
     projection,
     worker,
@@ -311,6 +312,7 @@ class App:
             raise AlreadyExists(kind="periodic handler", name=schedule)
 
         def declare(target: T) -> T:
+            check_options("periodic", options, ProcessorOptions.__optional_keys__)
             self._declare(processor(target, (schedule,), batch=None, **options))
             self._schedules[schedule] = declared
             return target

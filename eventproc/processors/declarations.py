@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, cast
 
 import attrs
@@ -266,6 +266,12 @@ def _check_signatures(handler: object, options: Options, payload: type[Any] | No
         check_on_commit(options.name, options.on_commit, payload, what=what)
 
 
+def check_options(what: str, options: Mapping[str, object], known: frozenset[str]) -> None:
+    """Raise TypeError for an option that is not known here: the processor would take it, and ignore it."""
+    for name in options.keys() - known:
+        raise TypeError(f"App.{what}() got an unexpected keyword argument {name!r}")
+
+
 def worker(
     handler: object,
     streams: tuple[str, ...],
@@ -279,6 +285,7 @@ def worker(
     **options: Unpack[HandlerOptions[Any]],
 ) -> Processor:
     """Check the arguments of the declaration of a worker, and return what they declare."""
+    check_options("worker", options, HandlerOptions.__optional_keys__)
     retry = options.get("retry", DEFAULT_RETRY)
     check_instance(RetryPolicy, "retry", retry, "it must be an eventproc.RetryPolicy")
     deliveries_max = ENDLESS_DELIVERIES if retry.attempts is None else retry.attempts
@@ -319,6 +326,7 @@ def projection(
     **options: Unpack[ProjectionOptions[Any]],
 ) -> Processor:
     """Check the arguments of a projection, and return the processor that it is."""
+    check_options("projection", options, ProjectionOptions.__optional_keys__)
     check_function("projection", function)
     on_commit = cast("OnCommit[Any]", function)  # or of a `Connection`, with a database
     if database is not None:

@@ -137,10 +137,18 @@ class Handler:
         await _maybe_call(self.instance, "stop")
 
 
-def check_handler(target: object, name: str, gets: EventArgument, state: object | None = None) -> None:
+def check_handler(
+    target: object,
+    name: str,
+    gets: EventArgument,
+    state: object | None = None,
+    *,
+    second: str = "the state of its key",
+) -> None:
     """Raise InvalidArgument unless `target` is a handler: a function, or a class with a method `process`.
 
     gets: what it is called with. state: the type of the state that it is called with, too; None: there is none.
+    second: what that is called in the error.
     """
     is_class = isinstance(target, type)
     call = getattr(target, "process", None) if is_class else target
@@ -152,6 +160,8 @@ def check_handler(target: object, name: str, gets: EventArgument, state: object 
         raise InvalidArgument(what="handler", value=name, reason=reason)
     bound = not is_class or isinstance(inspect.getattr_static(target, "process"), (staticmethod, classmethod))
     subject = EVENTS if gets.kind is Event else f"a {gets.kind.__name__}"
+    if state is not None:
+        subject = f"an event, {second}"
     needed = _needed_parameters(call, name, bound=bound, takes_state=state is not None, subject=subject)
     if needed:
         check_event_annotation("handler", name, call, needed[0], gets)
@@ -233,8 +243,7 @@ def _needed_parameters(
     if (needed := positional_parameters(call, bound=bound)) is None:
         return ()
     if len(needed) - takes_state not in (1, 2):
-        given = "an event, the state of its key" if takes_state else subject
-        reason = f"it must take {given}, and a Context if it wants one"
+        reason = f"it must take {subject}, and a Context if it wants one"
         raise InvalidArgument(what="handler", value=name, reason=reason)
     return needed
 

@@ -12,7 +12,7 @@ import attrs
 from typing_extensions import Unpack
 
 from eventproc.processors.context import Context
-from eventproc.processors.declarations import Processor, WindowOptions
+from eventproc.processors.declarations import Processor, WindowOptions, check_options
 from eventproc.processors.event_time import (
     EventTimeProcessor,
     check_late,
@@ -141,6 +141,7 @@ def join_processor(
     **options: Unpack[WindowOptions[Any]],
 ) -> Processor:
     """Check the arguments of `App.join`, and return the processor that it declares. Raises InvalidArgument."""
+    check_options("join", options, WindowOptions.__optional_keys__)
     name = name_of(target, options)
     if isinstance(target, type) or not callable(target):
         raise invalid_argument("join", name, "it must be a function of a Pair")

@@ -12,7 +12,7 @@ import attrs
 from typing_extensions import Unpack
 
 from eventproc.processors.context import Context
-from eventproc.processors.declarations import Processor, WindowOptions
+from eventproc.processors.declarations import Processor, WindowOptions, check_options
 from eventproc.processors.event_time import (
     EventTimeProcessor,
     check_late,
@@ -120,6 +120,7 @@ def window_processor(
     **options: Unpack[WindowOptions[Any]],
 ) -> Processor:
     """Check the arguments of `App.window`, and return the processor that it declares. Raises InvalidArgument."""
+    check_options("window", options, WindowOptions.__optional_keys__)
     if not isinstance(cast("object", windows), (Tumbling, Hopping, Sessions)):
         reason = "it must be a Tumbling, Hopping or Sessions of eventproc.windows"
         raise invalid_argument("windows", windows, reason)
@@ -127,7 +128,7 @@ def window_processor(
     if isinstance(target, type) or not callable(target):
         raise invalid_argument("window", name, "it must be a function of an event and a Window")
     payload, codec = payload_of(options)
-    check_handler(target, name, EventArgument(payload, is_list=False), Window)
+    check_handler(target, name, EventArgument(payload, is_list=False), Window, second="its Window")
     if on_close is not None:
         check_on_end("on_close", on_close, target, name, Window)
     state = _state_of(value, name)

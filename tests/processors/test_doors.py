@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
+from eventproc.windows import Tumbling
 from tests.processors.support import GROUP, OUT, STREAM, system
 
 
@@ -131,3 +133,30 @@ async def test_who_waits_or_stops_says_for_how_many_ms(wrong: Any) -> None:
             await running.wait_idle(timeout_ms=wrong)
         with pytest.raises(InvalidArgument, match="grace_ms"):
             await running.stop(grace_ms=wrong)
+
+
+@pytest.mark.parametrize(
+    ("declares", "option"),
+    [
+        (lambda app, **given: app.worker(STREAM, **given), {"on_truncated": "error"}),
+        (lambda app, **given: app.worker(STREAM, **given), {"idle_ms": 5}),
+        (lambda app, **given: app.projection(STREAM, **given), {"timeout_ms": 5}),
+        (lambda app, **given: app.window(STREAM, Tumbling(5), value=dict, **given), {"order": "segment"}),
+        (lambda app, **given: app.join(STREAM, is_left=bool, within_ms=5, **given), {"state": int}),
+        (lambda app, **given: app.periodic(STREAM, cron="* * * * *", **given), {"batch": 5}),
+    ],
+)
+def test_option_that_nothing_would_follow_is_refused(
+    declares: Callable[..., Any], option: dict[str, Any]
+) -> None:
+    def handle(event: Event, window: Any) -> None:
+        pass
+
+    (name,) = option
+    with pytest.raises(TypeError, match=rf"App\.\w+\(\) got an unexpected keyword argument '{name}'"):
+        declares(App(), **option)(handle)
+
+
+def test_handler_of_a_window_that_takes_an_event_only_is_refused_with_what_it_gets() -> None:
+    with pytest.raises(InvalidArgument, match="an event, its Window, and a Context if it wants one"):
+        App().window(STREAM, Tumbling(5), value=dict, name="w")(lambda event: None)
