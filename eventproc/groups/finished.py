@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import anyio
-
 from eventproc.groups.changes import verify_streams
 from eventproc.groups.describe import UnfinishedSegment, describe_group, describe_share_group
+from eventproc.groups.time_limit import within
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.groups import (
@@ -21,7 +20,8 @@ from eventproc.store.groups import (
     watch_group,
     watch_share,
 )
-from eventproc.store.model.argument_checks import check_instance, check_int, invalid_argument
+from eventproc.store.model.argument_checks import check_instance, invalid_argument
+from eventproc.store.model.ids import format_segment
 from eventproc.store.records import get
 from eventproc.store.segments import Event, segment_state, watch_head
 
@@ -67,9 +67,9 @@ async def wait_finished(
     db: Database, groups: Iterable[str], event: Event[Any], timeout_ms: int | None
 ) -> None:
     """Return when each of the groups has finished the event. Raises TimeoutError, and as `has_finished`."""
-    if timeout_ms is not None:
-        timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
-    with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
+    groups = tuple(groups)
+    where = f"{event.stream} segment {format_segment(event.segment)} event {event.number}"
+    with within(timeout_ms, f"{where} is not finished in {', '.join(groups)}"):
         for group in groups:
             look = partial(has_finished, group=group, event=event)
             if await db.read(look):

@@ -14,12 +14,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, get_args
 
-import anyio
 from typing_extensions import TypeVar
 
 from eventproc.base.clock import new_id
 from eventproc.base.telemetry_use import find_traces
 from eventproc.groups import GROUP, group_name
+from eventproc.groups.time_limit import within
 from eventproc.processors.dead_letters.operations import choose, list_letters, redrive_step
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.store.catalog import get_writable_stream
@@ -100,11 +100,9 @@ class Job(Generic[R]):
             NotFound: no such job, or it ended more than a day ago.
             InvalidArgument: what its handler returned is not of the type that `ep.jobs` was given.
         """
-        if timeout_ms is not None:
-            timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
         found = await self.describe()  # also without time to wait
         with (
-            anyio.fail_after(None if timeout_ms is None else timeout_ms / 1_000),
+            within(timeout_ms, f"job {self._id!r} of {self._group} has not ended"),
             self._db.subscribe([watch_job(self._group, self._id)]) as changes,
         ):
             while found.state not in ENDED:

@@ -36,6 +36,7 @@ from eventproc.groups import (
     watch_progress,
     watch_share,
 )
+from eventproc.groups.time_limit import within
 from eventproc.processors.app import App
 from eventproc.processors.context import call_in_tx
 from eventproc.processors.dead_letters.store import ensure_stream, verify_letter_stream
@@ -457,9 +458,7 @@ class Running(Openable):
             While waiting, one read when progress was made durable, and one a second. This process commits its progress
             whenever it has handled all events that it read, instead of after a second; other processes do not.
         """
-        if timeout_ms is not None:
-            timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
-        with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
+        with within(timeout_ms, "the app has work left"):
             async with self._until_failure():
                 for each in self._processors.values():
                     await self._wait_idle(each)

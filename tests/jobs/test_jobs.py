@@ -36,6 +36,8 @@ async def test_the_result_of_a_job_is_what_its_handler_returned(ep: Eventproc) -
     jobs = ep.jobs(GROUP, JOBS)
     early = await jobs.submit(b"before its worker ran")
     assert (await early.describe()).state == "waiting"
+    with pytest.raises(TimeoutError, match=rf"job '{early.id}' of {GROUP} has not ended after 5 ms"):
+        await early.result(timeout_ms=5)
     async with ep.run(app):
         assert await early.result(timeout_ms=60_000) == {"size": 21}
         later = await jobs.submit(b"1")

@@ -56,7 +56,7 @@ async def test_a_group_is_waited_for_by_another_process_than_reads(ep: Eventproc
     stream, group = await ep.create_stream("s/t"), await ep.create_group("s/g", ["s/t"])
     async with stream.writer() as writer:
         first, second = await writer.write(b"1", key="a"), await writer.write(b"2", key="a")
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"s/t segment 0\.0 event 0 is not finished in s/g after 0 ms"):
         await group.wait_for(first, timeout_ms=0)
     async with group.reader("r") as reader:
         await read_until(reader, b"2")

@@ -61,7 +61,7 @@ async def stuck_app(gate: anyio.Event) -> AsyncIterator[tuple[Eventproc, Running
 async def test_while_nothing_changes_hardly_anybody_looks(looks: list[str]) -> None:
     async with stuck_app(anyio.Event()) as (_, started):
         before = len(looks)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="the app has work left after 60000 ms"):
             await started.wait_idle(timeout_ms=MINUTE_S * 1000)
         assert len(looks) - before <= LOOKS_MAX
 
