@@ -219,7 +219,8 @@ def _states_in(lines: InputLines) -> Iterator[KeyValue[bytes]]:
         try:
             yield _state_of(json.loads(line, parse_constant=no_constant))
         except (ValueError, RecursionError) as why:
-            raise bad_row(lines, lines.number, f"{why}; the lines before it may be stored") from None
+            what = "not JSON: " if isinstance(why, json.JSONDecodeError) else ""
+            raise bad_row(lines, lines.number, f"{what}{why}; the lines before it may be stored") from None
 
 
 def _state_of(row: object) -> KeyValue[bytes]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring
 
 from eventproc import EVENT_BYTES_MAX
+from eventproc.base.counts import counted
 from eventproc.cli.input.lines import InputLines, bad_row
 from eventproc.errors import InvalidArgument
 
@@ -60,7 +61,9 @@ class CsvReader:
         width = len(self.columns)
         for row in self._rows():
             if len(row) != width:
-                raise bad_row(self._lines, self.number, f"{len(row)} columns, the header has {width}")
+                raise bad_row(
+                    self._lines, self.number, f"{counted(len(row), 'column')}, the header has {width}"
+                )
             yield row
 
     def _rows(self) -> Iterator[list[str]]:

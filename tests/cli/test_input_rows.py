@@ -80,7 +80,7 @@ def test_json_lines_are_handed_on_untouched(values: list[dict[str, object]], siz
 
 def test_the_line_of_a_bad_row_is_where_it_begins() -> None:
     data = b'a,b\n"1\n1",2\n\n"3\n3\n3"\n'
-    with pytest.raises(ClickException, match=r"here: line 5: 1 columns, the header has 2"):
+    with pytest.raises(ClickException, match=r"here: line 5: 1 column, the header has 2"):
         all_rows(input_of(data, [100]), "csv")
 
 

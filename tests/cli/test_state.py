@@ -135,7 +135,7 @@ def test_states_are_changed_only_while_nobody_reads(total: Cli) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("nonsense", "Expecting value"),
+        ("nonsense", "not JSON: Expecting value"),
         ("[]", "an object with a key"),
         ('{"value": 1}', "an object with a key"),
         ('{"key": "a"}', "one of value, value_text, value_base64"),

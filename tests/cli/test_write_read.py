@@ -161,7 +161,7 @@ def test_an_empty_input_writes_nothing(stream: Cli) -> None:
 @pytest.mark.parametrize(
     "kind, rows, line, why",
     [
-        ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 4, "1 columns, the header has 2"),
+        ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 4, "1 column, the header has 2"),
         ("csv", b'a,b\n1,2\n3,4\n"x"y,5\n', 4, "not CSV"),
         ("csv", b"a,b\n1,2\n3,4\n\xff,5\n", 4, "not UTF-8"),
         ("csv", b'a,b\n1,2\n3,4\n"open,5\n', 4, "not CSV"),
