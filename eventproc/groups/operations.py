@@ -461,9 +461,10 @@ def commit_numbers(tx: Tx, db: Database, group: str, numbers: Mapping[tuple[str,
         return
     for each in reset_partitions(tx, db, group, PartitionTarget(numbers=numbers), partitions=numbers):
         if each.clamped:
-            place = f"partition {each.partition} of {each.stream}"
-            reason = f"{place} keeps event {each.number} and others on one side of it only"
-            raise invalid_argument("number", numbers[each.stream, each.partition], reason)
+            asked = numbers[each.stream, each.partition]
+            side = "above" if asked > each.number else "below"
+            reason = f"partition {each.partition} of {each.stream} has no number {side} {each.number}"
+            raise invalid_argument("number", asked, reason)
 
 
 def verify_empty(tx: Tx, db: Database, group: str, *, event: str) -> None:

@@ -554,7 +554,7 @@ class Consumer(JoinedMember, Generic[P]):
             group=self._group,
             reader=self.reader,
             stream_id=ids.get(where.topic, 0),
-            segment=str(where.partition),
+            segment=str(where.partition if where.topic in ids else where),
             owner_epoch=epoch,
         )
 

@@ -161,7 +161,9 @@ class SegmentFenced(Fenced):
     owner_epoch: int
 
     def __str__(self) -> str:
-        what = f"segment {self.segment} of stream {self.stream_id}"
+        what = f"segment {self.segment}" + (f" of stream {self.stream_id}" if self.stream_id else "")
+        if self.owner_epoch < 0:
+            return f"{self.group}: {what} is not assigned to reader {self.reader!r}"
         return f"{self.group}: {what} was taken from reader {self.reader!r} (owner epoch {self.owner_epoch})"
 
 

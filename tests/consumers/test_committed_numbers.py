@@ -118,7 +118,7 @@ async def test_an_administrator_commits_only_while_the_group_is_empty(ep: Eventp
             await group.commit({(TOPIC, 0): 3})
     await group.commit({(TOPIC, 0): 3})
     assert await committed(group) == {(TOPIC, 0): 3}
-    with pytest.raises(errors.InvalidArgument):
+    with pytest.raises(errors.InvalidArgument, match=f"partition 0 of {TOPIC} has no number above"):
         await group.commit({(TOPIC, 0): 99})
     assert await committed(group) == {(TOPIC, 0): 3}
 

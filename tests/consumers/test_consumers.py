@@ -105,8 +105,12 @@ async def test_a_commit_of_a_partition_of_others_changes_nothing(ep: Eventproc) 
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
         await consumer.poll(2)
-        with pytest.raises(errors.SegmentFenced):
+        with pytest.raises(
+            errors.SegmentFenced, match=r"segment 1 of stream .* is not assigned to reader 'c'"
+        ):
             await consumer.commit({(TOPIC, 0): 2, (TOPIC, 1): 2})
+        with pytest.raises(errors.SegmentFenced, match=r"segment s/none\[0\] is not assigned to reader 'c'"):
+            await consumer.seek(("s/none", 0), 0)
         assert await committed(group) == {(TOPIC, 0): None}
 
 
