@@ -196,7 +196,7 @@ def _built_in_codec(kind: Any) -> PayloadCodec[Any]:
         except MemoryError:
             raise
         except Exception as error:  # whatever the fields of the wrong type, or hooks, raise
-            reason = describe(error) if isinstance(value, classes) else f"this writer takes {name}"
+            reason = describe(error) if isinstance(value, classes) else f"it must be {name}"
             raise _not_encoded(value, reason) from error
 
     return PayloadCodec(kind, encode, _decoding(read, name))
@@ -230,12 +230,12 @@ def _check_bytes(payload: object) -> bytes:
         return payload
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
-    raise _not_encoded(payload, "this writer takes bytes; pass payload=, the type, to write others")
+    raise _not_encoded(payload, "it must be bytes; pass payload=, the type, to write others")
 
 
 def _encode_text(payload: object) -> bytes:
     if not isinstance(payload, str):
-        raise _not_encoded(payload, "this writer takes str")
+        raise _not_encoded(payload, "it must be str")
     try:
         return payload.encode()
     except UnicodeEncodeError as error:

@@ -109,7 +109,7 @@ def test_a_payload_of_another_type_than_the_writers_is_refused(stream: BlockingS
     with stream.writer(payload=Order) as writer:
         post: Callable[..., None] = writer.post
         for bad in (b"1", 1, {"number": 1}):
-            with pytest.raises(InvalidArgument, match="this writer takes Order"):
+            with pytest.raises(InvalidArgument, match="it must be Order"):
                 post(bad)
     with stream.writer(payload=str) as texts, pytest.raises(InvalidArgument, match="surrogate"):
         texts.post("\ud800")

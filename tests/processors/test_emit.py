@@ -183,7 +183,7 @@ async def test_a_stream_handle_takes_payloads_of_its_type(ep: Eventproc) -> None
     stream = await ep.create_stream("s/orders", payload=Order)
     emission = Emission.make(stream, Order("pear"), key="k")
     assert emission == Emission("s/orders", b'{"item":"pear"}', "k")
-    with pytest.raises(InvalidArgument, match="this writer takes Order"):
+    with pytest.raises(InvalidArgument, match="it must be Order"):
         Emission.make(stream, b"raw")
 
 
