@@ -68,6 +68,7 @@ from eventproc.store.segments import (
     SegmentEvents,
     append,
     flush_appends,
+    known_state,
     offset_of_number,
     read,
     segment_state,
@@ -244,8 +245,7 @@ def truncate_marks(tx: Tx, stream: StreamRecord, head: StreamCut) -> None:
         return
     position = divide_cut(head, StoredHistory(tx, stream))
     flush_appends(tx, log)
-    state = segment_state(tx, log, CLIENT_SEGMENT)
-    assert state is not None, f"the log of {stream.name} has no segment"
+    state = known_state(tx, log, CLIENT_SEGMENT)
     numbers = range(state.head_number, state.tail_number)
     following = first_not_passed(position, numbers, partial(_mark_at, tx, stream.name, log))
     _drop_before(tx, stream.name, log, following - 1)

@@ -51,7 +51,7 @@ from eventproc.store.model.kafka_rounds import (
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
-from eventproc.store.segments import offset_of_number, segment_state
+from eventproc.store.segments import known_state, offset_of_number
 
 Step = Callable[[KafkaMembers], KafkaMembers]
 
@@ -200,7 +200,6 @@ def _commit(tx: Tx, name: str, commit: KafkaCommit) -> None:
 
 
 def _progress_at(tx: Tx, key: SegmentKey, number: int) -> Progress:
-    state = segment_state(tx, *key)
-    assert state is not None, f"{key} was found in this transaction"
+    state = known_state(tx, *key)
     kept = min(max(number, state.head_number), state.tail_number)
     return Progress(kept, offset_of_number(tx, *key, kept))

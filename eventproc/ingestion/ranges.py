@@ -25,7 +25,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.ids import parse_segment
 from eventproc.store.model.ingestion import NO_POSITIONS, PartitionKey, Positions
-from eventproc.store.segments import number_at, segment_state, verify_offset
+from eventproc.store.segments import known_state, number_at, segment_state, verify_offset
 
 SUPERVISOR_HOLD_MS: Final = 365 * 24 * 3_600_000
 """How long the events of a supervisor stay readable while no instance runs it, in wall ms. Retention does not wait for
@@ -116,8 +116,7 @@ def begin_ranges(tx: Tx, spec: SupervisorSpec, held: Positions = NO_POSITIONS) -
         found = offsets.get(key) or IngestOffset(start, number_at(tx, *key, start))
         # An earlier, shorter range may have closed the partition.
         write_offset(tx, spec.id, key, IngestOffset(found.offset, found.number))
-        state = segment_state(tx, *key)
-        assert state is not None, "the ranges were checked in this transaction"
+        state = known_state(tx, *key)
         first = min(held.get(key, state.head), own.get(key, state.head), state.head)
         readable = max(found.offset, first)
         if readable < end:

@@ -19,7 +19,7 @@ from eventproc.store.model.cuts import StreamCut, segments_between
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import predecessors, successors
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import SegmentState, segment_state
+from eventproc.store.segments import SegmentState, known_state, segment_state
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
 
@@ -150,9 +150,7 @@ class BatchCursor:
 
     def _state(self, segment: SegmentId) -> SegmentState:
         if (found := self._states.get(segment)) is None:
-            state = segment_state(self._tx, self.stream.stream_id, segment)
-            assert state is not None, f"segment {segment} of {self.stream.name} is held and has no row"
-            found = self._states[segment] = state
+            found = self._states[segment] = known_state(self._tx, self.stream.stream_id, segment)
         return found
 
 

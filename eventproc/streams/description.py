@@ -25,7 +25,7 @@ from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import ScopeState, StreamState
 from eventproc.store.records.plain import derived
-from eventproc.store.segments import AppendResult, sealed_epoch, segment_state, write_rate
+from eventproc.store.segments import AppendResult, known_state, sealed_epoch, write_rate
 from eventproc.store.transactions import TxnRecord, TxnState, joint_rows
 from eventproc.workflows.policies import ScalingDescription, describe_scaling
 
@@ -202,8 +202,7 @@ class StreamDescription:
 def describe_segment(tx: Tx, stream: StreamRecord, identifier: SegmentId) -> SegmentDescription:
     """Return a segment, active or sealed. Raises NotFound if no epoch that is kept has it."""
     key_range = get_segment(StoredHistory(tx, stream), identifier).range
-    state = segment_state(tx, stream.stream_id, identifier)
-    assert state is not None, f"segment {identifier} of {stream.name} is in its history and has no row"
+    state = known_state(tx, stream.stream_id, identifier)
     return SegmentDescription(
         id=printable(identifier),
         low=key_range.low,

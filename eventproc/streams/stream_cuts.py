@@ -15,7 +15,7 @@ from eventproc.store.model.errors import StreamReplaced, Truncated
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
-from eventproc.store.segments import segment_state, verify_offset
+from eventproc.store.segments import known_state, segment_state, verify_offset
 
 PASSED_MAX: Final = 500
 """Empty sealed segments that one transaction of a group passes. Each holds the lock of all writers for up to 0.1 ms.
@@ -101,7 +101,6 @@ def frontier_of_segments(
     held = {}
     for segment in segments:
         get_segment(history, segment)
-        state = segment_state(tx, stream.stream_id, segment)
-        assert state is not None, f"segment {segment} of {stream.name} is in its history and has no row"
+        state = known_state(tx, stream.stream_id, segment)
         held[segment] = state.tail if from_tail else state.head
     return Frontier(held, {})

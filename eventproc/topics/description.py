@@ -10,7 +10,7 @@ from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records.plain import derived
-from eventproc.store.segments import number_at, offset_at_time, segment_state
+from eventproc.store.segments import known_state, number_at, offset_at_time
 from eventproc.streams.description import StreamDescription, StreamInfo, describe_stream
 
 
@@ -98,7 +98,6 @@ def describe_topic(tx: Tx, topic: StreamRecord) -> TopicDescription:
 
 def position_at(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> PartitionPosition:
     """Return the position in a partition before the events that were appended at or after `time_ms`."""
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"active segment {segment} of stream {stream_id} has no row"
+    state = known_state(tx, stream_id, segment)
     number = number_at(tx, stream_id, segment, offset_at_time(tx, stream_id, segment, time_ms))
     return PartitionPosition(number_of(segment), number, state.tail_number)

@@ -18,7 +18,7 @@ from eventproc.store.model.partitions import Router, growth, partition_ids
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import from_json
-from eventproc.store.segments import segment_state
+from eventproc.store.segments import known_state
 from eventproc.store.segments.offsets import offset_after, offset_at_time
 from eventproc.streams.operations import Scaling, TruncateTo
 from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, Patience, request_part_id, run_request
@@ -155,8 +155,7 @@ def new_heads(
     }
     heads = {}
     for segment in epoch.ids:
-        state = segment_state(tx, topic.stream_id, segment)
-        assert state is not None, f"active segment {segment} of {topic.name} has no row"
+        state = known_state(tx, topic.stream_id, segment)
         head = state.head
         if segment in chosen and before_ms is not None:
             head = max(head, offset_at_time(tx, topic.stream_id, segment, before_ms))

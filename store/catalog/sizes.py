@@ -17,7 +17,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, divide_cut
 from eventproc.store.model.history import segments_during
 from eventproc.store.model.ids import epoch_of
-from eventproc.store.segments import number_at, sealed_epoch, segment_state
+from eventproc.store.segments import known_state, number_at, sealed_epoch
 
 
 @attrs.frozen
@@ -49,8 +49,7 @@ def size_before(tx: Tx, stream: StreamRecord, cut: StreamCut) -> StreamSize:
     division = divide_cut(cut, history) if others else None
     for other in others:
         if division is not None and division.is_behind(other):
-            state = segment_state(tx, stream_id, other.id)
-            assert state is not None, f"segment {other.id} of {stream.name} is in its history and has no row"
+            state = known_state(tx, stream_id, other.id)
             size_bytes += state.tail
             events += state.tail_number
     return StreamSize(size_bytes, events)

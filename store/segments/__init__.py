@@ -83,6 +83,7 @@ from eventproc.store.segments.reaper import (
 from eventproc.store.segments.recent import RECENT_EVENTS as RECENT_EVENTS, RecentEvents as RecentEvents
 from eventproc.store.segments.state import (
     SegmentState as SegmentState,
+    known_state as known_state,
     readable_sealed as readable_sealed,
     sealed_epoch as sealed_epoch,
     sealed_segments as sealed_segments,

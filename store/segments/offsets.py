@@ -23,7 +23,7 @@ from eventproc.store.segments.extents import (
     read_extents,
 )
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob_ends
-from eventproc.store.segments.state import SegmentState, segment_state
+from eventproc.store.segments.state import SegmentState, known_state, segment_state
 
 
 def progress_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> Progress:
@@ -42,8 +42,7 @@ def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
     An offset before the head counts as the head, one beyond the tail as the tail.
     Cost: two look-ups, and one blob's ends unless an extent begins at the offset.
     """
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
+    state = known_state(tx, stream_id, segment)
     if offset >= state.tail:
         return state.tail_number
     if offset <= state.head:
@@ -59,8 +58,7 @@ def offset_of_number(tx: Tx, stream_id: int, segment: SegmentId, number: int) ->
 
     Cost: O(log bytes) look-ups in the index, and one blob's ends.
     """
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
+    state = known_state(tx, stream_id, segment)
     if number <= state.head_number:
         return state.head
     if number >= state.tail_number:

@@ -31,7 +31,7 @@ from eventproc.store.segments.extents import (
 )
 from eventproc.store.segments.offsets import ExtentBoundaries
 from eventproc.store.segments.read import LOADED_BYTES_MAX
-from eventproc.store.segments.state import SegmentState, segment_state
+from eventproc.store.segments.state import SegmentState, known_state
 
 
 def read_bytes(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_max: int) -> bytes:
@@ -41,8 +41,7 @@ def read_bytes(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_ma
     Cost: one look-up, one query per 256 extents, and the blobs that hold the bytes, each loaded and verified unless it
     was read before.
     """
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
+    state = known_state(tx, stream_id, segment)
     end = min(state.tail, offset + bytes_max)
     blobs = CachedBlobLoader(tx)
     parts: list[bytes] = []
@@ -119,7 +118,7 @@ def read_payload_bytes(tx: Tx, stream_id: int, segment: SegmentId, offset: int, 
     offset: of payloads, in [head, tail]; at the tail nothing is returned. The segment must exist.
     Cost: as `find_extent` and `read_bytes`, and one blob's ends.
     """
-    state = _state_of(tx, stream_id, segment)
+    state = known_state(tx, stream_id, segment)
     if offset >= payload_tail(state) or bytes_max < 1:
         return b""
     extent, index = _event_at(tx, stream_id, segment, state, offset)
@@ -141,7 +140,7 @@ def event_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int
 
     offset: of payloads, not before the head.
     """
-    state = _state_of(tx, stream_id, segment)
+    state = known_state(tx, stream_id, segment)
     if offset >= payload_tail(state):
         return state.tail
     extent, index = _event_at(tx, stream_id, segment, state, offset)
@@ -161,9 +160,3 @@ def _event_at(
         return boundaries.offset_after(index + 1) - FRAME_BYTES * (extent.first_number + index + 1)
 
     return extent, bisect_right(range(extent.count), offset, key=payload_end)
-
-
-def _state_of(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState:
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
-    return state

@@ -14,10 +14,10 @@ from typing import Final, Generic, TypeVar
 import attrs
 
 from eventproc.store.database import SharedSlot, Tx
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT, STREAM_STORAGES
 from eventproc.store.segments.holds import held_from, postpone_reaping
-from eventproc.store.segments.state import segment_state
+from eventproc.store.segments.state import known_state
 
 STEP_EXTENTS_MAX: Final = 256
 """Extents that one step frees or joins: a few milliseconds under the write lock."""
@@ -205,8 +205,7 @@ _ROWS_OF_STREAM: Final = {"delayed_event": "id", "writer": "stream_id, writer", 
 
 def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
     """Store where the segment ends, before its last extent may be deleted."""
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
+    state = known_state(tx, stream_id, segment)
     tx.execute(
         """
         UPDATE segment SET base_offset = ?, base_number = ?, base_time = coalesce(

@@ -70,6 +70,13 @@ def segment_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState | 
     return SegmentState(head, head_number, tail, tail_number, bool(sealed))
 
 
+def known_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState:
+    """Return how far a segment goes that the stream must have. One look-up."""
+    state = segment_state(tx, stream_id, segment)
+    assert state is not None, f"stream {stream_id} has no segment {format_segment(segment)}"
+    return state
+
+
 def segment_states(
     tx: Tx, stream_id: int, *, active_only: bool = False
 ) -> Iterator[tuple[SegmentId, SegmentState]]:

@@ -26,7 +26,7 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.progress import get_progress, has_other_group
 from eventproc.store.records import RecordKind, create, find, get, keys, replace
-from eventproc.store.segments import Event, SegmentState, read, segment_ids, segment_state
+from eventproc.store.segments import Event, SegmentState, known_state, read, segment_ids, segment_state
 from eventproc.store.segments.offsets import offset_of_number
 from eventproc.workflows.create_stream import check as check_create
 from eventproc.workflows.requests import CreateStream, TruncateStream
@@ -296,8 +296,7 @@ def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
     ended = list(frontier.held)
     while ended:
         segment = ended.pop()
-        state = segment_state(tx, stream.stream_id, segment)
-        assert state is not None, f"segment {segment} of {stream.name} is not behind its head and has no row"
+        state = known_state(tx, stream.stream_id, segment)
         progress = get_progress(tx, progress_group(group), stream.stream_id, segment)
         offset = max(progress.offset, state.head)
         frontier.advance(segment, offset)

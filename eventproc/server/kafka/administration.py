@@ -43,7 +43,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
-from eventproc.store.segments import segment_state
+from eventproc.store.segments import known_state
 from eventproc.streams.request_calls import WAIT_MS, Patience, run_request
 from eventproc.topics.operations import delete_topic, new_heads
 from eventproc.workflows.preview import preview
@@ -220,11 +220,10 @@ class TopicAdministration:
         firsts: list[FirstOffset] = []
         for place, offset in offsets.items():
             try:
-                state = segment_state(tx, found.stream_id, found.segment(place))
+                state = known_state(tx, found.stream_id, found.segment(place))
             except NotFound as why:
                 firsts.append(FirstOffset(place, code_of(why)))
                 continue
-            assert state is not None, f"partition {place.partition} of {found.stream} has no row"
             first = state.tail_number if offset == END else offset
             if 0 <= first <= state.tail_number:
                 firsts.append(FirstOffset(place, KafkaCode.NONE, max(first, state.head_number)))

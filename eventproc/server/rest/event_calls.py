@@ -16,7 +16,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId, as_segment
 from eventproc.store.records.plain import Limits
-from eventproc.store.segments import Event, segment_state
+from eventproc.store.segments import Event, known_state
 from eventproc.store.segments.offsets import offset_of_number
 from eventproc.streams.position_texts import parse_position
 from eventproc.streams.queries import Moment
@@ -115,8 +115,7 @@ def _last(tx: Tx, name: str, count: int) -> StreamCut:
     segments = current_epoch(tx, stream).segments
     each_has, offsets = max(1, count // len(segments)), {}
     for each in segments:
-        state = segment_state(tx, stream.stream_id, each.id)
-        assert state is not None  # it is active
+        state = known_state(tx, stream.stream_id, each.id)
         number = max(state.head_number, state.tail_number - each_has)
         offsets[each.id] = offset_of_number(tx, stream.stream_id, each.id, number)
     return StreamCut(stream.name, stream.stream_id, offsets)
