@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import attrs
 
 from eventproc.store.catalog import get_stream, get_writable_stream
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import Tx, Watch, find_number
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.segments import ID_HEADER
@@ -29,6 +29,8 @@ DUE_BYTES_A_STEP: Final = 4 * 2**20
 _COLUMNS: Final = (
     "event_id, stream, due_ms, payload, routing_key, event_time, headers, partition_number, failure"
 )
+
+_FIRST_DUE: Final = "SELECT due_ms FROM delayed_event WHERE due_ms IS NOT NULL"
 
 
 @attrs.define(eq=False)
@@ -91,18 +93,12 @@ def store_delayed(tx: Tx, stream: str, stream_id: int, events: Sequence[NewDelay
 
 def first_due_ms(tx: Tx) -> int | None:
     """Return when the next event, or tick of a schedule, is due; None if none waits. One look-up."""
-    row = tx.execute(
-        "SELECT due_ms FROM delayed_event WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT 1"
-    ).fetchone()
-    return None if row is None else int(row[0])
+    return find_number(tx, f"{_FIRST_DUE} ORDER BY due_ms LIMIT 1")
 
 
 def first_once_due_ms(tx: Tx) -> int | None:
     """Return when the next event that no schedule repeats is due; None if none waits. Passes the schedules' rows."""
-    row = tx.execute(
-        "SELECT due_ms FROM delayed_event WHERE due_ms IS NOT NULL AND schedule IS NULL ORDER BY due_ms LIMIT 1"
-    ).fetchone()
-    return None if row is None else int(row[0])
+    return find_number(tx, f"{_FIRST_DUE} AND schedule IS NULL ORDER BY due_ms LIMIT 1")
 
 
 class DueRow(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from eventproc.store.database import Tx, Watch, upsert
+from eventproc.store.database import Tx, Watch, find_number, upsert
 from eventproc.store.model.argument_checks import storable
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.jobs import ENDED, ERROR_CHARS_MAX, KEPT_MS, JobDescription
@@ -258,10 +258,8 @@ def move_job_of(tx: Tx, event_id: str, job: str, due_ms: int | None) -> None:
 
 def free_us_of(tx: Tx, group: str, name: bytes) -> int:
     """Return when the rate of a name is free, wall us; 0 if it was never used, or long ago. One look-up."""
-    row = tx.execute(
-        "SELECT free_us FROM rate_limit WHERE group_name = ? AND key = ?", (group, name)
-    ).fetchone()
-    return 0 if row is None else int(row[0])
+    query = "SELECT free_us FROM rate_limit WHERE group_name = ? AND key = ?"
+    return find_number(tx, query, group, name) or 0
 
 
 def store_free_us(tx: Tx, group: str, name: bytes, free_us: int) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, find_number
 from eventproc.store.model.errors import OwnerFenced
 
 T = TypeVar("T")
@@ -57,8 +57,7 @@ def claim(tx: Tx, name: str, instance: str) -> Owner:
 
 def owner_epoch(tx: Tx, name: str) -> int:
     """Return the epoch of the present owner of `name`, or 0 if it never had one."""
-    row = tx.execute("SELECT owner_epoch FROM owner WHERE name = ?", (name,)).fetchone()
-    return 0 if row is None else int(row[0])
+    return find_number(tx, "SELECT owner_epoch FROM owner WHERE name = ?", name) or 0
 
 
 def find_owner(tx: Tx, name: str) -> Owner | None:

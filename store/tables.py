@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from eventproc.store.database import Tx, upsert
+from eventproc.store.database import Tx, find_number, upsert
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound, VersionConflict
 from eventproc.store.model.list_pages import NO_LIMIT
@@ -136,30 +136,27 @@ def has_deleted_tables(tx: Tx) -> bool:
 
 def drop_entries(tx: Tx) -> bool:
     """Free some entries of a deleted table, DROP_ENTRIES and about DROP_BYTES at most. Return whether there is more."""
-    row = _first_deleted(tx)
-    if row is None:
+    table_id = _first_deleted(tx)
+    if table_id is None:
         return False
     keys: list[tuple[int, bytes]] = []
     size_bytes = 0
     entries = tx.execute(
-        "SELECT key, length(value) FROM kentry WHERE tbl = ? LIMIT ?", (row[0], DROP_ENTRIES)
+        "SELECT key, length(value) FROM kentry WHERE tbl = ? LIMIT ?", (table_id, DROP_ENTRIES)
     )
     for key, length in entries.fetchall():
-        keys.append((row[0], key))
+        keys.append((table_id, key))
         size_bytes += len(key) + length
         if size_bytes >= DROP_BYTES:
             break
     tx.executemany("DELETE FROM kentry WHERE tbl = ? AND key = ?", keys)
     if not keys:
-        tx.execute("DELETE FROM ktable WHERE id = ?", row)
+        tx.execute("DELETE FROM ktable WHERE id = ?", (table_id,))
     return True
 
 
-def _first_deleted(tx: Tx) -> tuple[int] | None:
-    found: tuple[int] | None = tx.execute(
-        "SELECT id FROM ktable WHERE name >= '/' AND name < '0' ORDER BY name LIMIT 1"
-    ).fetchone()
-    return found
+def _first_deleted(tx: Tx) -> int | None:
+    return find_number(tx, "SELECT id FROM ktable WHERE name >= '/' AND name < '0' ORDER BY name LIMIT 1")
 
 
 def get_table(tx: Tx, name: str) -> KeyTable:
@@ -178,8 +175,7 @@ def table_names_in(tx: Tx, path: str) -> set[str]:
 
 def count_entries(tx: Tx, table: KeyTable) -> int:
     """Return the number of keys."""
-    count: int = tx.execute("SELECT count(*) FROM kentry WHERE tbl = ?", (table.id,)).fetchone()[0]
-    return count
+    return find_number(tx, "SELECT count(*) FROM kentry WHERE tbl = ?", table.id) or 0
 
 
 def get_entries(tx: Tx, table: KeyTable, keys: Sequence[bytes]) -> list[TableEntry]:

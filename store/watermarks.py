@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, find_number
 from eventproc.store.groups import SegmentKey, progress_channel
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import segment_state
@@ -24,19 +24,14 @@ def note_event_times(tx: Tx, group: str, times: Mapping[SegmentKey, int]) -> Non
 
 def event_time_of(tx: Tx, group: str, key: SegmentKey) -> int | None:
     """Return what was noted for a segment; None if nothing was. One look-up."""
-    row = tx.execute(
-        "SELECT event_ms FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
-        (group, *key),
-    ).fetchone()
-    return None if row is None else row[0]
+    query = "SELECT event_ms FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?"
+    return find_number(tx, query, group, *key)
 
 
 def stored_watermark(tx: Tx, group: str, stream_id: int) -> int | None:
     """Return the watermark; None before the first one. One look-up."""
-    row = tx.execute(
-        "SELECT reached_ms FROM watermark WHERE stream_id = ? AND group_name = ?", (stream_id, group)
-    ).fetchone()
-    return None if row is None else int(row[0])
+    query = "SELECT reached_ms FROM watermark WHERE stream_id = ? AND group_name = ?"
+    return find_number(tx, query, stream_id, group)
 
 
 def next_watermark(tx: Tx, group: str, stream_id: int, idle_ms: int | None) -> int | None:

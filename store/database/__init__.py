@@ -27,5 +27,6 @@ from eventproc.store.database.tx import (
     SqlParameters as SqlParameters,
     SqlValue as SqlValue,
     Tx as Tx,
+    find_number as find_number,
     upsert as upsert,
 )

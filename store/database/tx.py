@@ -526,3 +526,9 @@ def upsert(table: str, keys: str, values: str) -> str:
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
         f" ON CONFLICT ({keys}) DO UPDATE SET {changes}"
     )
+
+
+def find_number(tx: Tx, sql: str, *parameters: SqlValue) -> int | None:
+    """Return the number that a query finds first; None if it finds no row, or NULL."""
+    row = tx.execute(sql, parameters).fetchone()
+    return None if row is None or row[0] is None else int(row[0])

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import Tx, Watch, find_number
 from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES, KAFKA_PENDING
 from eventproc.store.groups.records import (
     GROUP,
@@ -51,9 +51,7 @@ def watch_progress(group: str) -> Watch:
     def probe(tx: Tx) -> object:
         # No prefix moves back between two changes of the group, which `watch_group` reports: the sum shows each move.
         # In a group of Kafka's clients, a commit that goes back may hide another one from other processes.
-        return tx.execute(
-            "SELECT coalesce(sum(number), 0) FROM group_segment WHERE group_name = ?", (group,)
-        ).fetchone()[0]
+        return find_number(tx, "SELECT sum(number) FROM group_segment WHERE group_name = ?", group)
 
     return Watch(progress_channel(group), probe)
 
@@ -245,8 +243,7 @@ def last_heard(tx: Tx, group: str, before_ms: int) -> dict[str, int]:
 def epoch_of_member(tx: Tx, group: str, reader: str) -> int | None:
     """Return the epoch of a reader that is online; None if it is not. One look-up."""
     sql = "SELECT epoch FROM group_member WHERE group_name = ? AND reader = ?"
-    row = tx.execute(sql, (group, reader)).fetchone()
-    return None if row is None else int(row[0])
+    return find_number(tx, sql, group, reader)
 
 
 def write_status(tx: Tx, group: str, reader: str, epoch: int, status: str) -> None:

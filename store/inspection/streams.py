@@ -9,7 +9,7 @@ from itertools import pairwise
 from eventproc.store.catalog import REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
 from eventproc.store.chunks.ingest import ALL_STREAMS
 from eventproc.store.client_logs import CLIENT_SEGMENT, list_client_logs
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, find_number
 from eventproc.store.inspection.extents import LatestBlob, all_extents, extent_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.key_value_tables import missing_partitions
@@ -74,9 +74,7 @@ def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
     times = [epoch.created_ms for epoch in epochs]
     if sorted(set(times)) != times:
         yield f"the times of its epochs do not grow: {times}"
-    (newest,) = tx.execute(
-        "SELECT max(number) FROM epoch WHERE stream_id = ?", (stream.stream_id,)
-    ).fetchone()
+    newest = find_number(tx, "SELECT max(number) FROM epoch WHERE stream_id = ?", stream.stream_id)
     if newest != stream.epoch:
         yield f"its newest epoch is {newest}, its record says {stream.epoch}"
     yield from _of_totals(tx, stream.stream_id, epochs)

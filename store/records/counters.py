@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, find_number
 
 
 def count_up(tx: Tx, name: str) -> int:
@@ -26,5 +26,4 @@ def raise_counter(tx: Tx, name: str, value: int) -> None:
 
 def counted(tx: Tx, name: str) -> int:
     """Return the counter; 0 before it was first raised. One look-up."""
-    row = tx.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
-    return 0 if row is None else int(row[0])
+    return find_number(tx, "SELECT value FROM counter WHERE name = ?", name) or 0

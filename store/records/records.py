@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar, cast
 import attrs
 
 from eventproc.base.bounded_cache import BoundedCache
-from eventproc.store.database import SharedSlot, Tx
+from eventproc.store.database import SharedSlot, Tx, find_number
 from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotFound, VersionConflict
 from eventproc.store.model.list_pages import NO_LIMIT
 from eventproc.store.records.record_kind import RecordKind
@@ -180,11 +180,8 @@ def keys_containing(tx: Tx, kind: RecordKind[T], text: str) -> list[str]:
 
 def count_keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "") -> int:
     """Return how many keys of a kind begin with `prefix`. Cost: reads the rows, and decodes none."""
-    count: int = tx.execute(
-        "SELECT count(*) FROM record WHERE kind = ? AND key >= ? AND key < ?",
-        (kind.name, prefix, prefix + "\U0010ffff"),
-    ).fetchone()[0]
-    return count
+    query = "SELECT count(*) FROM record WHERE kind = ? AND key >= ? AND key < ?"
+    return find_number(tx, query, kind.name, prefix, prefix + "\U0010ffff") or 0
 
 
 def _written(tx: Tx, kind: RecordKind[T], body: bytes, after: Versioned[T]) -> Versioned[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventproc.store.database import Tx, upsert
+from eventproc.store.database import Tx, find_number, upsert
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.ids import SegmentId
 
@@ -17,11 +17,8 @@ ATTRIBUTES_MAX: Final = 1_000
 
 def find_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes) -> int | None:
     """Return the value of an attribute; None if it was never set. One look-up."""
-    row = tx.execute(
-        "SELECT value FROM attribute WHERE stream_id = ? AND segment = ? AND id = ?",
-        (stream_id, segment, attribute),
-    ).fetchone()
-    return None if row is None else int(row[0])
+    query = "SELECT value FROM attribute WHERE stream_id = ? AND segment = ? AND id = ?"
+    return find_number(tx, query, stream_id, segment, attribute)
 
 
 def set_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes, value: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import Tx, Watch, find_number
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments.append import flush_appends
@@ -72,8 +72,7 @@ def watch_growth(stream_id: int) -> Watch:
     def probe(tx: Tx) -> int | None:
         # Of the active segments the reserve has the highest id: each growth replaces it in a new epoch.
         query = "SELECT max(segment) FROM segment WHERE stream_id = ? AND sealed_length IS NULL"
-        row: tuple[int | None] = tx.execute(query, (stream_id,)).fetchone()
-        return row[0]
+        return find_number(tx, query, stream_id)
 
     return Watch(_growth_channel(stream_id), probe)
 

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from eventproc.store.database import SharedSlot, Tx
+from eventproc.store.database import SharedSlot, Tx, find_number
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT, STREAM_STORAGES
 from eventproc.store.segments.holds import held_from, postpone_reaping
@@ -68,8 +68,7 @@ def find_due_reaping(tx: Tx) -> Reaping | None:
 
 def count_reapings(tx: Tx) -> int:
     """Return how many streams have bytes to be freed, also those that are not due yet."""
-    row: tuple[int] = tx.execute("SELECT count(*) FROM reap").fetchone()
-    return row[0]
+    return find_number(tx, "SELECT count(*) FROM reap") or 0
 
 
 def finish_reaping(tx: Tx, reaping: Reaping) -> None:

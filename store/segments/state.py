@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, find_number
 from eventproc.store.model.errors import NotFound, SegmentSealed
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.list_pages import NO_LIMIT
@@ -125,10 +125,8 @@ def sealed_segments(
 
 def sealed_epoch(tx: Tx, stream_id: int, segment: SegmentId) -> int | None:
     """Return the first epoch that no longer contains the segment, None while it is active. One look-up."""
-    row = tx.execute(
-        "SELECT sealed_epoch FROM segment WHERE stream_id = ? AND segment = ?", (stream_id, segment)
-    ).fetchone()
-    return None if row is None else row[0]
+    query = "SELECT sealed_epoch FROM segment WHERE stream_id = ? AND segment = ?"
+    return find_number(tx, query, stream_id, segment)
 
 
 def readable_sealed(tx: Tx, stream_id: int) -> dict[SegmentId, int]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, find_number
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions.txn_record import flush_txns
 
@@ -54,8 +54,7 @@ def expired_txns(tx: Tx, is_alive: Callable[[str], bool], *, limit: int) -> list
 def next_lease_end_ms(tx: Tx) -> int | None:
     """Return when the first lease of this boot ends, in monotonic ms; None if no open transaction has one."""
     flush_txns(tx)
-    row = tx.execute(f"SELECT min(lease_until_ms) {_OPEN} AND boot = ?", (tx.clock.boot_id,)).fetchone()
-    return None if row[0] is None else int(row[0])
+    return find_number(tx, f"SELECT min(lease_until_ms) {_OPEN} AND boot = ?", tx.clock.boot_id)
 
 
 def first_open(tx: Tx) -> tuple[int, str] | None:

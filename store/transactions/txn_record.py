@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from eventproc.store.database import PendingSlot, SharedSlot, Tx, Watch
+from eventproc.store.database import PendingSlot, SharedSlot, Tx, Watch, find_number
 from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import CorruptRecord, NotFound, VersionConflict
 from eventproc.store.model.ids import SegmentId
@@ -298,10 +298,7 @@ def has_unfinished(tx: Tx) -> bool:
 def oldest_unfinished_epoch(tx: Tx, stream_id: int) -> int | None:
     """Return the oldest epoch in which an unfinished transaction of the stream began. It reads all unfinished ones."""
     flush_txns(tx)
-    row = tx.execute(
-        "SELECT min(epoch) FROM txn WHERE finished = 0 AND stream_id = ?", (stream_id,)
-    ).fetchone()
-    return None if row[0] is None else int(row[0])
+    return find_number(tx, "SELECT min(epoch) FROM txn WHERE finished = 0 AND stream_id = ?", stream_id)
 
 
 def new_txn(
