@@ -7,11 +7,11 @@ were replaced or dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
-from typing import Final, TypeVar
+from typing import Final, Self
 
 import attrs
 from pyspark.sql import (
@@ -54,32 +54,33 @@ from eventproc.store.model.ingestion import TIME, TIME_END_MS, TIME_MIN_MS, Tabl
 from eventproc.store.model.ingestion_errors import TableChanged
 from eventproc.store.segments.holds import HOLD_MS
 
-T = TypeVar("T")
-
 COMPACT_ROWS: Final = 5_000_000
 """Rows of a compacted file, at most. Larger files are read faster, smaller ones by more cores."""
 
 
 @attrs.frozen
-class Compaction:
-    """What a compaction did: the intervals that it rewrote, and the files and rows of them before and after."""
-
+class _Replaced:
     intervals: int
     files_before: int
     files_after: int
     rows_before: int
     rows_after: int
+
+    @classmethod
+    def of(cls, begins: Collection[int], old: Sequence[TableFile], new: Sequence[WrittenFile]) -> Self:
+        """Return what replacing files did to the intervals that begin then."""
+        rows = (sum(each.rows for each in files) for files in (old, new))
+        return cls(len(begins), len(old), len(new), *rows)
 
 
 @attrs.frozen
-class Overwriting:
-    """What rows took the place of: the intervals, and their files and rows before and after."""
+class Compaction(_Replaced):
+    """What a compaction did: the intervals that it rewrote, and the files and rows of them before and after."""
 
-    intervals: int
-    files_before: int
-    files_after: int
-    rows_before: int
-    rows_after: int
+
+@attrs.frozen
+class Overwriting(_Replaced):
+    """What rows took the place of: the intervals, and their files and rows before and after."""
 
 
 class Tables:
@@ -141,16 +142,10 @@ class Tables:
         old = [each for each in found if counts[begins[each.path]] > 1]
         if not old:
             return Compaction(0, 0, 0, 0, 0)
-        new = self._rewritten(schema, self._find(old))
+        new = self._rewritten(schema, self._files().find(old))
         if not self._replace(name, old, new, schema):
             return Compaction(0, 0, 0, 0, 0)
-        return Compaction(
-            intervals=len({begins[each.path] for each in old}),
-            files_before=len(old),
-            files_after=len(new),
-            rows_before=sum(each.rows for each in old),
-            rows_after=sum(each.rows for each in new),
-        )
+        return Compaction.of({begins[each.path] for each in old}, old, new)
 
     def compact_ended(self, name: str, before_ms: int) -> Compaction:
         """Compact the intervals that ended at or before a time."""
@@ -193,13 +188,7 @@ class Tables:
             raise
         if not self._replace(name, old, new, schema, version):
             raise TableChanged(table=name)
-        return Overwriting(
-            intervals=len(begins),
-            files_before=len(old),
-            files_after=len(new),
-            rows_before=sum(each.rows for each in old),
-            rows_after=sum(each.rows for each in new),
-        )
+        return Overwriting.of(begins, old, new)
 
     def _files(self) -> TableFiles:
         if self._found is None:
@@ -211,7 +200,7 @@ class Tables:
         return self._files().tables
 
     def _schema(self, name: str) -> DataSchema:
-        return self._read(partial(table_schema, name=name))
+        return self._opened().read(partial(table_schema, name=name))
 
     def _rewritten(self, schema: DataSchema, paths: Sequence[str]) -> Sequence[WrittenFile]:
         """Write the rows of Parquet files into files of the table, rolled up again; they are not used yet."""
@@ -250,11 +239,7 @@ class Tables:
         columns = table_columns(schema)
         if not files:
             return self._spark.createDataFrame([], columns)
-        return self._files().read(self._spark, columns, self._find(files))
-
-    def _find(self, files: Sequence[TableFile]) -> Sequence[str]:
-        """Return where files are. Raises CorruptRecord if one is missing."""
-        return self._files().find(files)
+        return self._files().read(self._spark, columns, self._files().find(files))
 
     def _with_unpublished(
         self, name: str, schema: DataSchema, start_ms: int | None, end_ms: int | None
@@ -312,9 +297,6 @@ class Tables:
             opening = PlannerDirectory(self._address, hold_ms=HOLD_MS)
             self._directory = self._open.enter_context(opening)
         return self._directory
-
-    def _read(self, fn: Callable[[Tx], T]) -> T:
-        return self._opened().read(fn)
 
 
 def _check_within(start_ms: int, end_ms: int, low: int, high: int) -> None:
