@@ -18,6 +18,7 @@ import anyio.lowlevel
 import attrs
 from anyio.from_thread import BlockingPortal
 
+from eventproc.processors.context import is_in_tx
 from eventproc.store.model.errors import Closed, ForkedError, NotSupported
 from eventproc.store.openable import Openable
 
@@ -106,10 +107,13 @@ class Loop:
         """Run a coroutine on the loop, and return or raise what it does.
 
         An interrupt of the waiting thread cancels it. undo: called on the loop with a result that the thread did not
-        get, because the interrupt came too late to cancel. Raises Closed, NotSupported on the loop's own thread, and
-        ForkedError in a forked child.
+        get, because the interrupt came too late to cancel. Raises Closed, NotSupported on the loop's own thread and
+        in a transaction, and ForkedError in a forked child.
         """
         self.check()
+        if is_in_tx():  # a write would wait for the end of the transaction, and so for itself
+            what = "a call in a function that runs in a transaction, such as on_commit,"
+            raise NotSupported(what=what, remedy="use the transaction that the function got")
         if current_thread() is self._thread:  # it would wait for itself
             what = "a call without await on the thread of its event loop, as in an async handler,"
             raise NotSupported(

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -151,6 +152,28 @@ def test_an_async_handler_that_calls_without_await_is_told_what_to_do(ep: Blocki
         running.wait_idle(timeout_ms=PATIENCE_S * 1000)
     [told] = said
     assert "let the handler be a plain function" in told
+
+
+def test_function_in_a_transaction_that_calls_the_twin_is_refused_instead_of_waiting_for_itself(
+    ep: BlockingEventproc,
+) -> None:
+    with pytest.raises(NotSupported, match="use the transaction that the function got"):
+        ep.change_tables(lambda tx: ep.create_scope("garden"))
+    app, said = eventproc.App(), list[str]()
+
+    def count(tx: eventproc.AppTx, events: Sequence[eventproc.Event]) -> None:
+        with pytest.raises(NotSupported) as refused:
+            write(ep, 1)
+        said.append(str(refused.value))
+
+    @app.processor("shop/orders", exactly_once=True, on_commit=count)
+    def mail(event: eventproc.Event) -> None:
+        ep.create_scope("garden")
+
+    write(ep, 1)
+    with ep.run(app) as running:
+        running.wait_idle(timeout_ms=PATIENCE_S * 1000)
+    assert "such as on_commit" in said[0]
 
 
 def test_a_paused_processor_does_nothing_until_it_is_resumed(ep: BlockingEventproc) -> None:
