@@ -417,9 +417,8 @@ and names."""
 def _is_invalid_sql(why: Exception) -> bool:
     if isinstance(why, sqlite3.Error):
         return getattr(why, "sqlite_errorcode", sqlite3.SQLITE_ERROR) in INVALID_SQL
-    state = getattr(
-        why, "sqlstate", None
-    )  # of an error of PostgreSQL, whose driver is not loaded for a directory
+    # Of an error of PostgreSQL, whose driver is not loaded for a directory.
+    state = getattr(why, "sqlstate", None)
     # The last two are of the driver: an int of more than 64 bits, and half of a surrogate pair.
     is_of_driver = isinstance(why, (TypeError, OverflowError, UnicodeEncodeError))
     return is_of_driver or (state or "").startswith(INVALID_STATES)

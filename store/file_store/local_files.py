@@ -45,9 +45,8 @@ class _NewLocalFile(UnfinishedFile):
     def finish(self) -> None:
         try:
             self._file.close()
-            if (
-                self._path.exists()
-            ):  # names are unique, so that nobody makes it between this line and the next
+            # Names are unique, so that nobody makes it between this line and the next.
+            if self._path.exists():
                 raise FileExistsError(f"{self._path} exists already")
             self._part.rename(self._path)
         finally:

@@ -35,10 +35,15 @@ def check_call(request: KafkaRequest) -> None:
         with ep.db.subscribe() as changes:
             reader = PartitionReader(ep.db, topics, recent, changes, _caller)
             answers = KafkaAnswers(
-                *(topics, TopicAdministration(ep.db, topics), appender, reader, groups, transactions),
-                who=_caller,
-                address=("localhost", 1),
-                peer="localhost",
+                topics,
+                TopicAdministration(ep.db, topics),
+                appender,
+                reader,
+                groups,
+                transactions,
+                _caller,
+                ("localhost", 1),
+                "localhost",
             )
             assert await answers.answer(request, TRUSTED)
 

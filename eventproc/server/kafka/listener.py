@@ -57,16 +57,14 @@ class KafkaServer(FrameServer):
             reader = PartitionReader(self._db, self._topics, self._recent, changes, sasl.caller)
             peer = str(stream.extra(SocketAttribute.remote_address, ("unknown",))[0])
             answers = KafkaAnswers(
-                *(
-                    self._topics,
-                    self._administration,
-                    self._appender,
-                    reader,
-                    self._groups,
-                    self._transactions,
-                ),
-                who=sasl.caller,
-                address=self._address,
-                peer=peer,
+                self._topics,
+                self._administration,
+                self._appender,
+                reader,
+                self._groups,
+                self._transactions,
+                sasl.caller,
+                self._address,
+                peer,
             )
             await KafkaConnection(channel, sasl, stranger, self._appender, answers).serve()
