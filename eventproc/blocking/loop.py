@@ -18,7 +18,7 @@ import anyio.lowlevel
 import attrs
 from anyio.from_thread import BlockingPortal
 
-from eventproc.processors.context import is_in_tx
+from eventproc.base.user_tx import is_in_tx
 from eventproc.store.model.errors import Closed, ForkedError, NotSupported
 from eventproc.store.openable import Openable
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from logging import Logger, LoggerAdapter
@@ -10,7 +9,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Final,
     ParamSpec,
     Protocol,
     TypeAlias,
@@ -22,6 +20,7 @@ from weakref import WeakSet
 
 import attrs
 
+from eventproc.base.user_tx import OF_THREAD
 from eventproc.processors.emit import Emission, EmitTarget, append_emissions
 from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
@@ -376,18 +375,6 @@ TablesChange: TypeAlias = Callable[[AppTx], object]
 """Called in a transaction of the store; what it returns is not used."""
 
 
-class _OfThread(threading.local):
-    in_tx = False
-
-
-_OF_THREAD: Final = _OfThread()
-
-
-def is_in_tx() -> bool:
-    """Return whether this thread runs a function of the user in a transaction, for whose end every write waits."""
-    return _OF_THREAD.in_tx
-
-
 def call_in_tx(
     tx: Tx, function: Callable[Concatenate[AppTx, A], T], *given: A.args, **named: A.kwargs
 ) -> tuple[T, Sequence[Emission]]:
@@ -396,12 +383,12 @@ def call_in_tx(
     Raises what the function raises, and as `append_emissions`; then the transaction must not commit.
     """
     app_tx = AppTx(tx)
-    _OF_THREAD.in_tx = True
+    OF_THREAD.in_tx = True
     try:
         with tx.user_sql():
             found = function(app_tx, *given, **named)
     finally:
-        _OF_THREAD.in_tx = False
+        OF_THREAD.in_tx = False
         emitted = app_tx._end()
     append_emissions(tx, emitted)
     return found, emitted

@@ -63,7 +63,7 @@ async def test_a_transaction_takes_values_of_a_type(stream: Stream) -> None:
     await begun.flush()
     async with stream.transaction_of(begun.id, payload=Order) as same:
         await same.write(Order("fig"), key="k")
-        with pytest.raises(InvalidArgument, match="takes Order"):
+        with pytest.raises(InvalidArgument, match="must be Order"):
             await same.write(b"bytes")  # type: ignore[arg-type]
     async with stream.reader(payload=Order) as reader:
         found = [event.payload.item async for event in reader.until(await stream.tail())]
