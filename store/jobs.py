@@ -8,6 +8,7 @@ say how many calls of a worker may begin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -16,6 +17,8 @@ from eventproc.store.database import Tx, Watch, find_number, upsert
 from eventproc.store.model.argument_checks import storable
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.jobs import ENDED, ERROR_CHARS_MAX, KEPT_MS, JobDescription
+
+_stored: Final = partial(storable, chars_max=ERROR_CHARS_MAX)
 
 FORGOTTEN_A_STEP: Final = 1_000
 """Rows of ended jobs that one transaction deletes."""
@@ -161,12 +164,7 @@ def end_jobs(tx: Tx, group: str, results: Mapping[str, bytes | None]) -> None:
 def fail_jobs(tx: Tx, group: str, errors: Mapping[str, tuple[str, int]]) -> None:
     """Note that jobs failed for good. errors: {job: (error, attempts)}."""
     change = "state = 'failed', error = ?, attempts = ?"
-    _change(
-        tx,
-        group,
-        change,
-        {job: (storable(error, ERROR_CHARS_MAX), count) for job, (error, count) in errors.items()},
-    )
+    _change(tx, group, change, {job: (_stored(error), count) for job, (error, count) in errors.items()})
 
 
 def return_jobs(tx: Tx, group: str, attempts: Mapping[str, int]) -> None:
@@ -181,10 +179,7 @@ def free_jobs(tx: Tx, group: str, errors: Mapping[str, str | None]) -> None:
         tx,
         group,
         "state = 'waiting', error = coalesce(?, error)",
-        {
-            job: (None if error is None else storable(error, ERROR_CHARS_MAX),)
-            for job, error in errors.items()
-        },
+        {job: (None if error is None else _stored(error),) for job, error in errors.items()},
     )
 
 

@@ -11,8 +11,8 @@ from eventproc.store.model.argument_checks import check_int
 
 
 @contextmanager
-def within(timeout_ms: int | None, undone: str) -> Iterator[None]:
-    """Limit how long the block may take. timeout_ms: None: without limit. undone: the text of the error.
+def within(timeout_ms: int | None, undone: str, remedy: str = "it goes on, so wait again") -> Iterator[None]:
+    """Limit how long the block may take. timeout_ms: None: without limit. undone, remedy: of the text of the error.
 
     Raises TimeoutError, and InvalidArgument for a time that is none.
     """
@@ -21,4 +21,4 @@ def within(timeout_ms: int | None, undone: str) -> Iterator[None]:
     with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000) as scope:
         yield
     if scope.cancelled_caught:
-        raise TimeoutError(f"{undone} after {timeout_ms} ms; it goes on, so wait again")
+        raise TimeoutError(f"{undone} after {timeout_ms} ms; {remedy}")

@@ -29,7 +29,6 @@ from eventproc.store.groups import (
     follow_clock,
     followed,
     get_group,
-    is_ahead_of_clock,
     open_new_segments,
     progress_channel,
     read_held,
@@ -123,7 +122,7 @@ class Outlook:
 def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
     """Return what a consumer may expect now; changes nothing. Raises NotFound.
 
-    Cost: four queries, and two look-ups for each open segment.
+    Cost: three queries, and two look-ups for each open segment.
     """
     record = get_group(tx, name, share=True)
     present = [
@@ -136,12 +135,13 @@ def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
         state = segment_state(tx, *key)
         if state is None or taken_in.number < state.head_number or taken_in.next_number < state.tail_number:
             is_ready = True
+        is_ready = is_ready or taken_in.is_ahead_of(tx.now_ms)
         finished = finished and (state is None or _is_finished(taken_in, state))
     locks = [each.lock for ranges in read_held(tx, name).values() for each in ranges if each.lock is not None]
     boot = db.clock.boot_id
     ends_ms = [lock.until_ms for lock in locks if lock.boot == boot]
     if (first_ms := first_available_ms(tx, name)) is not None:
-        is_ready = is_ready or first_ms <= tx.now_ms or is_ahead_of_clock(tx, name)
+        is_ready = is_ready or first_ms <= tx.now_ms
         ends_ms.append(tx.monotonic_ms + min(first_ms - tx.now_ms, DUE_LOOK_MS))
     return Outlook(
         is_ready=not record.paused and (is_ready or any(map(_EndedLocks(tx, db), locks))),
@@ -286,8 +286,10 @@ def follow(
     get_group(tx, name, share=True)
     found = get(tx, GROUP, name)
     record, ids = _follow_streams(tx, found)
-    follow_clock(tx, name)
     stored = read_taken_in(tx, name)
+    for key, taken_in in stored.items():
+        if taken_in.is_ahead_of(tx.now_ms):
+            follow_clock(tx, name, key, taken_in.moved_ms)
     gone = [key for key in stored if key[0] not in ids]
     for each in found.value.streams:
         if any(key[0] == each.stream_id for key in gone):

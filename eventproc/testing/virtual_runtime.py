@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias, TypeVar, TypeVarTuple, overload
 
 import anyio
 
+from eventproc.groups.time_limit import within
 from eventproc.processors import App, Running
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc, open_memory
@@ -37,16 +38,11 @@ TXN_LOOK_MS: Final = 1_000
 """Virtual time between two looks at open transactions."""
 
 
-@contextmanager
-def settling(timeout_ms: int) -> Iterator[None]:
-    """Raise TimeoutError, with what to do, if the block takes longer in virtual time."""
-    with anyio.move_on_after(timeout_ms / 1000) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise TimeoutError(
-            f"work is left after {timeout_ms} ms of virtual time, such as an event that is due later; give settled() a "
-            "longer timeout_ms, or let the test sleep for as long as it needs"
-        )
+LONGER: Final = (
+    "it may be due later in virtual time: give settled() a longer timeout_ms, or let the test sleep for as long as it"
+    " needs"
+)
+"""What a test may do if work is left."""
 
 
 class SystemInTest:
@@ -157,7 +153,7 @@ class RunningApp(SystemInTest):
             ProcessorFailed: a processor failed.
         """
         pause_ms = 1
-        with settling(timeout_ms):
+        with within(timeout_ms, "work is left", LONGER):
             while True:
                 for running in self._running:
                     await running.wait_idle()

@@ -21,6 +21,7 @@ import anyio
 
 from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.host import CONTROLLER
+from eventproc.groups.time_limit import within
 from eventproc.processors import App, Running
 from eventproc.processors.engine.timers import has_due_timers
 from eventproc.processors.observe.status import describe_processors
@@ -38,7 +39,7 @@ from eventproc.store.requests import pending_requests
 from eventproc.store.transactions import list_open
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.faults import Action, Fault, FaultPlan
-from eventproc.testing.virtual_runtime import SETTLE_MS_MAX, SystemInTest, create_streams, settling
+from eventproc.testing.virtual_runtime import LONGER, SETTLE_MS_MAX, SystemInTest, create_streams
 
 LOG = logging.getLogger("eventproc.testing")
 
@@ -330,7 +331,7 @@ class SimulatedWorld(SystemInTest):
             AssertionError: something is left, and no instance runs that could do it.
         """
         pause_ms = 1
-        with settling(timeout_ms):
+        with within(timeout_ms, "work is left", LONGER):
             while await self._is_busy():
                 able = [each for each in self.instances if each.alive and not each.suspended]
                 assert able, "work is left, and no instance runs: start one"

@@ -114,7 +114,6 @@ from eventproc.store.groups.share_groups import (
     follow_clock as follow_clock,
     followed as followed,
     has_finished_share as has_finished_share,
-    is_ahead_of_clock as is_ahead_of_clock,
     lock_instances as lock_instances,
     open_new_segments as open_new_segments,
     priorities_of as priorities_of,

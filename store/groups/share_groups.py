@@ -58,16 +58,22 @@ class TakenIn:
     """How far a share group has come in a segment.
 
     number, offset: the first event that is not finished. next_number, next_offset: the first that it has not taken in.
+    moved_ms: when this was stored, wall ms.
     """
 
     number: int
     offset: int
     next_number: int
     next_offset: int
+    moved_ms: int = 0
 
     def deliveries(self, ranges: Iterable[DeliveredRange] = ()) -> SegmentDeliveries:
         """Return the deliveries of the segment, as far as they are among `ranges`."""
         return SegmentDeliveries(self.next_number, self.next_offset, tuple(ranges))
+
+    def is_ahead_of(self, now_ms: int) -> bool:
+        """Return whether the wall clock was set back since this was stored."""
+        return self.moved_ms > now_ms + SET_BACK_MS
 
 
 @attrs.frozen
@@ -109,13 +115,13 @@ def watch_share(group: str) -> Watch:
 def read_taken_in(tx: Tx, group: str) -> dict[SegmentKey, TakenIn]:
     """Return how far the group is in each of its open segments, sorted. One query."""
     rows = tx.execute(
-        'SELECT stream_id, segment, number, "offset", finished FROM group_segment WHERE group_name = ?'
+        'SELECT stream_id, segment, number, "offset", finished, moved_ms FROM group_segment WHERE group_name = ?'
         " ORDER BY stream_id, segment",
         (group,),
     ).fetchall()
     return {
-        (stream_id, SegmentId(segment)): _taken_in(text, group, stream_id, segment, number, offset)
-        for stream_id, segment, number, offset, text in rows
+        (stream_id, SegmentId(segment)): _taken_in(text, group, stream_id, segment, number, offset, moved_ms)
+        for stream_id, segment, number, offset, text, moved_ms in rows
     }
 
 
@@ -137,9 +143,11 @@ def has_finished_share(tx: Tx, group: str, key: SegmentKey, number: int) -> bool
     return last is None or last[0] <= number
 
 
-def _taken_in(text: str, group: str, stream_id: int, segment: SegmentId, number: int, offset: int) -> TakenIn:
+def _taken_in(
+    text: str, group: str, stream_id: int, segment: SegmentId, number: int, offset: int, moved_ms: int
+) -> TakenIn:
     next_event = progress_of_text(text, group, stream_id, segment)
-    return TakenIn(number, offset, next_event.number, next_event.offset)
+    return TakenIn(number, offset, next_event.number, next_event.offset, moved_ms)
 
 
 def read_deliveries(tx: Tx, group: str) -> dict[SegmentKey, SegmentDeliveries]:
@@ -199,33 +207,17 @@ def first_available_ms(tx: Tx, group: str) -> int | None:
     return min(firsts, default=None)
 
 
-def is_ahead_of_clock(tx: Tx, group: str) -> bool:
-    """Return whether the wall clock was set back since the group was changed. One query."""
-    return bool(_ahead_of_clock(tx, group))
+def follow_clock(tx: Tx, group: str, key: SegmentKey, moved_ms: int) -> None:
+    """After the wall clock was set back, let events of a segment become available as if it had not been.
 
-
-def follow_clock(tx: Tx, group: str) -> None:
-    """After the wall clock was set back, let events become available as if it had not been. One query."""
-    for stream_id, segment, moved_ms in _ahead_of_clock(tx, group):
-        where = (group, stream_id, segment)
-        tx.execute(
-            "UPDATE delivery SET until_ms = until_ms - ? WHERE group_name = ? AND stream_id = ? AND segment = ?"
-            " AND session IS NULL AND until_ms > ?",
-            (moved_ms - tx.now_ms, *where, tx.now_ms),
-        )
-        tx.execute(
-            "UPDATE group_segment SET moved_ms = ? WHERE group_name = ? AND stream_id = ? AND segment = ?",
-            (tx.now_ms, *where),
-        )
-
-
-def _ahead_of_clock(tx: Tx, group: str) -> list[tuple[int, int, int]]:
-    """Return the segments that were changed later than now, and when: (stream id, segment, wall ms)."""
-    return tx.execute(
-        "SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ? AND moved_ms > ?"
-        " ORDER BY stream_id, segment",
-        (group, tx.now_ms + SET_BACK_MS),
-    ).fetchall()
+    moved_ms: when the segment was stored last.
+    """
+    where = "group_name = ? AND stream_id = ? AND segment = ?"
+    tx.execute(
+        f"UPDATE delivery SET until_ms = until_ms - ? WHERE {where} AND session IS NULL AND until_ms > ?",
+        (moved_ms - tx.now_ms, group, *key, tx.now_ms),
+    )
+    tx.execute(f"UPDATE group_segment SET moved_ms = ? WHERE {where}", (tx.now_ms, group, *key))
 
 
 def count_deliveries(tx: Tx, group: str) -> dict[SegmentKey, DeliveryCounts]:

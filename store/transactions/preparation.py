@@ -200,19 +200,14 @@ def _window(
 
 def _staged_rows(tx: Tx, txn: TxnRecord, first_seq: int) -> Iterator[StagedRow]:
     """Yield the rows from a staging on, ROWS_A_QUERY at a time: a server sends all that a statement finds."""
-    seq, part = first_seq, -1
-    while True:
-        rows = tx.execute(
-            f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? AND (seq, part) > (?, ?)"
-            " ORDER BY seq, part LIMIT ?",
-            (txn.stream_id, txn.id, seq, part, ROWS_A_QUERY),
-        ).fetchall()
-        for columns in rows:
-            row = StagedRow._make(columns)
-            yield row
-            seq, part = row.seq, row.part
-        if len(rows) < ROWS_A_QUERY:
-            return
+    last = (first_seq, -1)
+    while rows := tx.execute(
+        f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? AND (seq, part) > (?, ?)"
+        " ORDER BY seq, part LIMIT ?",
+        (txn.stream_id, txn.id, *last, ROWS_A_QUERY),
+    ).fetchall():
+        yield from map(StagedRow._make, rows)
+        last = rows[-1][:2]
 
 
 def _must_move(row: StagedRow, epoch: Epoch) -> bool:
