@@ -58,7 +58,7 @@ class TakenIn:
     """How far a share group has come in a segment.
 
     number, offset: the first event that is not finished. next_number, next_offset: the first that it has not taken in.
-    moved_ms: when this was stored, wall ms.
+    moved_ms: when this was stored, wall ms; 0 if a version of the library wrote it that did not record the time.
     """
 
     number: int
@@ -115,8 +115,8 @@ def watch_share(group: str) -> Watch:
 def read_taken_in(tx: Tx, group: str) -> dict[SegmentKey, TakenIn]:
     """Return how far the group is in each of its open segments, sorted. One query."""
     rows = tx.execute(
-        'SELECT stream_id, segment, number, "offset", finished, moved_ms FROM group_segment WHERE group_name = ?'
-        " ORDER BY stream_id, segment",
+        'SELECT stream_id, segment, number, "offset", finished, coalesce(moved_ms, 0) FROM group_segment'
+        " WHERE group_name = ? ORDER BY stream_id, segment",
         (group,),
     ).fetchall()
     return {
