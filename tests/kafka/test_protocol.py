@@ -147,7 +147,8 @@ async def test_each_producer_gets_an_identity_of_its_own_and_the_next_epoch_of_t
     assert (one[0], one[2]) == (0, 0)
     assert one[1] != two[1]
     assert ask(one[1], 0) == (0, one[1], 1)
-    assert ask(-1, -1, "") == (42, -1, -1)
+    for wrong in ("", "a\0b"):
+        assert ask(-1, -1, wrong) == (42, -1, -1)
 
 
 WRONG_BATCHES = {

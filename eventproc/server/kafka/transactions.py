@@ -355,8 +355,8 @@ class ProducerTransactions:
             replace(tx, KAFKA_PRODUCER, found, after)
 
     def _key(self, transactional_id: str | None) -> str:
-        if not transactional_id or len(transactional_id) > ID_CHARS_MAX:
-            text = f"a transactional id has 1 to {ID_CHARS_MAX} characters"
+        if not transactional_id or len(transactional_id) > ID_CHARS_MAX or "\0" in transactional_id:
+            text = f"a transactional id has 1 to {ID_CHARS_MAX} characters, none of them NUL"
             raise KafkaRefusal(KafkaCode.INVALID_REQUEST, text)
         return f"{self._topics.scope}/{transactional_id}"
 

@@ -104,7 +104,8 @@ class TableFiles:
         """
         directory.write(partial(forget_dead_workers, is_alive=is_alive))
         now_ms = directory.db.clock.wall_ms()
-        if self._swept_ms is not None and now_ms - self._swept_ms < LIST_MS:
+        # A clock that was set back must not put the sweep off.
+        if self._swept_ms is not None and 0 <= now_ms - self._swept_ms < LIST_MS:
             return self.tables.sweep(is_alive, SCRATCH) if self.files.is_local else 0
         self._swept_ms = now_ms
         self.tables.relocate()
