@@ -104,14 +104,12 @@ def _after_tags(frame: bytes, at: int) -> int:
 
 def versions_answer(request: KafkaRequest, code: KafkaCode = KafkaCode.NONE) -> bytes:
     """Return which calls are served, in which versions."""
-    kind = ApiVersionsResponse.ApiVersion
     served = [
-        kind(
-            version=request.version,
-            api_key=key,
-            min_version=_ANNOUNCED_FROM.get(key, each.least),
-            max_version=each.most,
-        )
+        {
+            "api_key": key,
+            "min_version": _ANNOUNCED_FROM.get(key, each.least),
+            "max_version": each.most,
+        }
         for key, each in sorted(_MESSAGES.items())
     ]
     return encode_answer(request, error_code=int(code), api_keys=served)

@@ -142,28 +142,21 @@ MESSAGES: Final = (
 
 def created_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) -> bytes:
     """Return which topics were created, and as what."""
-    version, of_topic = request.version, CreateTopicsResponse.CreatableTopicResult
+    has_configs = request.version >= CONFIGS_SINCE
     topics = [
-        of_topic(
-            version=version,
-            name=each.name,
-            error_code=int(each.code),
-            error_message=each.text,
-            num_partitions=each.partitions,
-            replication_factor=-1 if each.code else 1,
-            configs=[
-                of_topic.CreatableTopicConfigs(**_config_fields(version, config))
-                for config in (each.configs if version >= CONFIGS_SINCE else ())
-            ],
-        )
+        _topic_outcome(each)
+        | {
+            "num_partitions": each.partitions,
+            "replication_factor": -1 if each.code else 1,
+            "configs": list(map(_config_fields, each.configs if has_configs else ())),
+        }
         for each in outcomes
     ]
     return encode_answer(request, topics=topics)
 
 
-def _config_fields(version: int, config: ShownConfig) -> dict[str, Any]:
+def _config_fields(config: ShownConfig) -> dict[str, object]:
     return {
-        "version": version,
         "name": config.name,
         "value": config.value,
         "read_only": config.is_fixed,
@@ -174,50 +167,41 @@ def _config_fields(version: int, config: ShownConfig) -> dict[str, Any]:
 
 def deleted_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) -> bytes:
     """Return which topics were deleted."""
-    of_topic = DeleteTopicsResponse.DeletableTopicResult
-    responses = [_topic_outcome(request, of_topic, each) for each in outcomes]
-    return encode_answer(request, responses=responses)
+    return encode_answer(request, responses=list(map(_topic_outcome, outcomes)))
 
 
 def grown_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) -> bytes:
     """Return which topics have more partitions."""
-    of_topic = CreatePartitionsResponse.CreatePartitionsTopicResult
-    return encode_answer(request, results=[_topic_outcome(request, of_topic, each) for each in outcomes])
+    return encode_answer(request, results=list(map(_topic_outcome, outcomes)))
 
 
-def _topic_outcome(request: KafkaRequest, of_topic: Any, each: a.TopicOutcome) -> Any:
-    return of_topic(
-        version=request.version, name=each.name, error_code=int(each.code), error_message=each.text
-    )
+def _topic_outcome(each: a.TopicOutcome) -> dict[str, object]:
+    return {"name": each.name, "error_code": int(each.code), "error_message": each.text}
 
 
 def truncated_answer(request: KafkaRequest, outcomes: Iterable[a.FirstOffset]) -> bytes:
     """Return where partitions begin after a truncation."""
-    of_topic = DeleteRecordsResponse.DeleteRecordsTopicResult
     topics = by_topic(
-        request.version,
-        *(of_topic, of_topic.DeleteRecordsPartitionResult, ("name", "partitions"), outcomes),
-        lambda each: {"partition_index": each.place.partition, "low_watermark": each.offset},
+        outcomes, lambda each: {"partition_index": each.place.partition, "low_watermark": each.offset}
     )
     return encode_answer(request, topics=topics)
 
 
 def configs_answer(request: KafkaRequest, outcomes: Iterable[a.ResourceOutcome], is_explained: bool) -> bytes:
     """Return the configs of resources. is_explained: with their meaning."""
-    version, of_resource = request.version, DescribeConfigsResponse.DescribeConfigsResult
     results = [
-        _resource_outcome(
-            *(request, of_resource, each),
-            configs=[
-                of_resource.DescribeConfigsResourceResult(
-                    **_config_fields(version, config),
-                    synonyms=[],
-                    config_type=int(config.kind),
-                    documentation=config.about if is_explained else None,
-                )
+        _resource_outcome(each)
+        | {
+            "configs": [
+                _config_fields(config)
+                | {
+                    "synonyms": [],
+                    "config_type": int(config.kind),
+                    "documentation": config.about if is_explained else None,
+                }
                 for config in each.configs
-            ],
-        )
+            ]
+        }
         for each in outcomes
     ]
     return encode_answer(request, results=results)
@@ -225,33 +209,24 @@ def configs_answer(request: KafkaRequest, outcomes: Iterable[a.ResourceOutcome],
 
 def altered_answer(request: KafkaRequest, outcomes: Iterable[a.ResourceOutcome]) -> bytes:
     """Return which configs were changed."""
-    of_resource = request.message.answer.AlterConfigsResourceResponse
-    return encode_answer(
-        request, responses=[_resource_outcome(request, of_resource, each) for each in outcomes]
-    )
+    return encode_answer(request, responses=list(map(_resource_outcome, outcomes)))
 
 
-def _resource_outcome(
-    request: KafkaRequest, of_resource: Any, each: a.ResourceOutcome, **fields: object
-) -> Any:
-    return of_resource(
-        version=request.version,
-        error_code=int(each.code),
-        error_message=each.text,
-        resource_type=each.resource.kind,
-        resource_name=each.resource.name,
-        **fields,
-    )
+def _resource_outcome(each: a.ResourceOutcome) -> dict[str, object]:
+    return {
+        "error_code": int(each.code),
+        "error_message": each.text,
+        "resource_type": each.resource.kind,
+        "resource_name": each.resource.name,
+    }
 
 
 def cluster_answer(request: KafkaRequest, call: a.DescribeCluster, address: tuple[str, int]) -> bytes:
     """Return the server at the address as the only broker."""
-    (host, port), version = address, request.version
     if call.of_controllers:
         text = "this is a broker; no controllers are visible"
         code = int(KafkaCode.MISMATCHED_ENDPOINT_TYPE)
         return encode_answer(request, error_code=code, error_message=text, cluster_id=CLUSTER, brokers=[])
-    broker = DescribeClusterResponse.DescribeClusterBroker(
-        version=version, broker_id=NODE, host=host, port=port, rack=None, is_fenced=False
-    )
+    host, port = address
+    broker = {"broker_id": NODE, "host": host, "port": port, "rack": None, "is_fenced": False}
     return encode_answer(request, error_code=0, cluster_id=CLUSTER, controller_id=NODE, brokers=[broker])

@@ -180,7 +180,7 @@ def coordinator_answer(
     (host, port), node = address, NODE
     if code is not KafkaCode.NONE:
         host, port, node = "", -1, -1
-    where: dict[str, Any] = {
+    where: dict[str, object] = {
         "node_id": node,
         "host": host,
         "port": port,
@@ -189,22 +189,19 @@ def coordinator_answer(
     }
     if request.version < 4:
         return encode_answer(request, **where)
-    kind = FindCoordinatorResponse.Coordinator
-    found = [kind(version=request.version, key=each, **where) for each in call.keys]
-    return encode_answer(request, coordinators=found)
+    return encode_answer(request, coordinators=[{"key": each, **where} for each in call.keys])
 
 
 def join_answer(request: KafkaRequest, joined: g.JoinAnswer) -> bytes:
     """Return the round that a member has joined. Only the leader gets what the others said."""
-    kind, members, known = JoinGroupResponse.JoinGroupResponseMember, [], joined.members
+    members, known = [], joined.members
     if joined.code is KafkaCode.NONE and joined.leader == joined.member_id:
         members = [
-            kind(
-                version=request.version,
-                member_id=name,
-                group_instance_id=each.instance,
-                metadata=dict(each.protocols).get(known.protocol or "", b""),
-            )
+            {
+                "member_id": name,
+                "group_instance_id": each.instance,
+                "metadata": dict(each.protocols).get(known.protocol or "", b""),
+            }
             for name, each in known.members.items()
         ]
     return encode_answer(
@@ -234,14 +231,8 @@ def leave_answer(request: KafkaRequest, left: Sequence[tuple[g.GroupSeat, KafkaC
     """Return which members have left."""
     if request.version < 3:
         return encode_answer(request, error_code=int(left[0][1]))
-    kind = LeaveGroupResponse.MemberResponse
     members = [
-        kind(
-            version=request.version,
-            member_id=seat.member_id,
-            group_instance_id=seat.instance,
-            error_code=int(code),
-        )
+        {"member_id": seat.member_id, "group_instance_id": seat.instance, "error_code": int(code)}
         for seat, code in left
     ]
     return encode_answer(request, error_code=0, members=members)
@@ -249,85 +240,58 @@ def leave_answer(request: KafkaRequest, left: Sequence[tuple[g.GroupSeat, KafkaC
 
 def commit_answer(request: KafkaRequest, done: Iterable[g.PlaceAnswer]) -> bytes:
     """Return what was committed."""
-    kind = OffsetCommitResponse.OffsetCommitResponseTopic
-    return encode_answer(request, topics=_by_place(request, kind, kind.OffsetCommitResponsePartition, done))
+    return encode_answer(request, topics=by_topic(done))
 
 
 def forget_answer(request: KafkaRequest, code: KafkaCode, done: Iterable[g.PlaceAnswer]) -> bytes:
     """Return in which partitions nothing is committed any more."""
-    kind = OffsetDeleteResponse.OffsetDeleteResponseTopic
-    topics = _by_place(request, kind, kind.OffsetDeleteResponsePartition, done)
-    return encode_answer(request, error_code=int(code), topics=topics)
-
-
-def _by_place(request: KafkaRequest, of_topic: Any, of_part: Any, done: Iterable[g.PlaceAnswer]) -> list[Any]:
-    names = ("name", "partitions")
-    return by_topic(
-        *(request.version, of_topic, of_part, names, done),
-        lambda each: {"partition_index": each.place.partition},
-    )
+    return encode_answer(request, error_code=int(code), topics=by_topic(done))
 
 
 def committed_answer(
     request: KafkaRequest, found: Sequence[tuple[str, KafkaCode, Sequence[g.CommittedOffset]]]
 ) -> bytes:
     """Return what was committed in groups."""
-    version, of_group = request.version, OffsetFetchResponse.OffsetFetchResponseGroup
-    if version < 8:
-        ((_, code, offsets),) = found
-        kind = OffsetFetchResponse.OffsetFetchResponseTopic
-        topics = _committed(version, kind, kind.OffsetFetchResponsePartition, offsets)
-        return encode_answer(request, error_code=int(code), topics=topics)
-    of_topic = of_group.OffsetFetchResponseTopics
-    groups = [
-        of_group(
-            version=version,
-            group_id=group,
-            topics=_committed(version, of_topic, of_topic.OffsetFetchResponsePartitions, offsets),
-            error_code=int(code),
-        )
+    groups: list[dict[str, object]] = [
+        {"group_id": group, "error_code": int(code), "topics": by_topic(offsets, _committed)}
         for group, code, offsets in found
     ]
+    if request.version < 8:
+        (only,) = groups
+        return encode_answer(request, error_code=only["error_code"], topics=only["topics"])
     return encode_answer(request, groups=groups)
 
 
-def _committed(version: int, of_topic: Any, of_part: Any, offsets: Iterable[g.CommittedOffset]) -> list[Any]:
-    return by_topic(
-        *(version, of_topic, of_part, ("name", "partitions"), offsets),
-        lambda each: {
-            "partition_index": each.place.partition,
-            "committed_offset": each.number,
-            "committed_leader_epoch": -1,
-            "metadata": each.note,
-        },
-    )
+def _committed(each: g.CommittedOffset) -> dict[str, object]:
+    return {
+        "partition_index": each.place.partition,
+        "committed_offset": each.number,
+        "committed_leader_epoch": -1,
+        "metadata": each.note,
+    }
 
 
 def described_answer(request: KafkaRequest, found: Iterable[g.GroupAnswer]) -> bytes:
     """Return groups with their members."""
-    version, of_group = request.version, DescribeGroupsResponse.DescribedGroup
-    of_member = of_group.DescribedGroupMember
     groups = [
-        of_group(
-            version=version,
-            error_code=int(each.code),
-            group_id=each.name,
-            group_state=each.state,
-            protocol_type=each.members.kind,
-            protocol_data=each.members.protocol or "",
-            members=[
-                of_member(
-                    version=version,
-                    member_id=name,
-                    group_instance_id=member.instance,
-                    client_id=member.client,
-                    client_host=f"/{member.host}",
-                    member_metadata=dict(member.protocols).get(each.members.protocol or "", b""),
-                    member_assignment=member.assignment,
-                )
+        {
+            "error_code": int(each.code),
+            "group_id": each.name,
+            "group_state": each.state,
+            "protocol_type": each.members.kind,
+            "protocol_data": each.members.protocol or "",
+            "members": [
+                {
+                    "member_id": name,
+                    "group_instance_id": member.instance,
+                    "client_id": member.client,
+                    "client_host": f"/{member.host}",
+                    "member_metadata": dict(member.protocols).get(each.members.protocol or "", b""),
+                    "member_assignment": member.assignment,
+                }
                 for name, member in each.members.members.items()
             ],
-        )
+        }
         for each in found
     ]
     return encode_answer(request, groups=groups)
@@ -335,14 +299,8 @@ def described_answer(request: KafkaRequest, found: Iterable[g.GroupAnswer]) -> b
 
 def listed_answer(request: KafkaRequest, found: Iterable[g.GroupAnswer]) -> bytes:
     """Return the names of groups."""
-    kind = ListGroupsResponse.ListedGroup
     groups = [
-        kind(
-            version=request.version,
-            group_id=each.name,
-            protocol_type=each.members.kind or CONSUMER,
-            group_state=each.state,
-        )
+        {"group_id": each.name, "protocol_type": each.members.kind or CONSUMER, "group_state": each.state}
         for each in found
     ]
     return encode_answer(request, error_code=0, groups=groups)
@@ -350,8 +308,5 @@ def listed_answer(request: KafkaRequest, found: Iterable[g.GroupAnswer]) -> byte
 
 def deleted_answer(request: KafkaRequest, done: Mapping[str, KafkaCode]) -> bytes:
     """Return which groups were deleted."""
-    kind = DeleteGroupsResponse.DeletableGroupResult
-    results = [
-        kind(version=request.version, group_id=name, error_code=int(code)) for name, code in done.items()
-    ]
+    results = [{"group_id": name, "error_code": int(code)} for name, code in done.items()]
     return encode_answer(request, results=results)

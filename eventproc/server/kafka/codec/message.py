@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -105,41 +105,40 @@ def bounded(named: Sequence[T], what: str = "partitions") -> Sequence[T]:
 
 
 def encode_answer(request: KafkaRequest, **fields: object) -> bytes:
-    """Return the frame of an answer with these fields of the message."""
+    """Return the frame of an answer with these fields of the message; its parts are dicts of theirs."""
     message, version = request.message, request.version
-    body = bytes(message.answer(version=version, **fields).encode(version=version))
+    body = bytes(_part(message.answer, version, fields).encode(version=version))
     is_tagged = not message.is_head_plain and message.answer.flexible_version_q(version)
     head = request.number.to_bytes(4, "big", signed=True) + (b"\0" if is_tagged else b"")
     return b"".join((LENGTH.pack(len(head) + len(body)), head, body))
 
 
+def _part(kind: Any, version: int, fields: Mapping[str, object]) -> Any:
+    """Return a message or a part of one, whose class knows those of its own parts."""
+    made: dict[str, object] = {}
+    for name, value in fields.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            of_part = kind.fields[name].data_class
+            value = [_part(of_part, version, each) for each in value]
+        made[name] = value
+    return kind(version=version, **made)
+
+
 def by_topic(
-    version: int,
-    of_topic: Any,
-    of_partition: Any,
-    names: tuple[str, str],
     answers: Iterable[A],
-    fields: Callable[[A], dict[str, object]],
+    fields: Callable[[A], dict[str, object]] = lambda each: {"partition_index": each.place.partition},
     *,
+    names: tuple[str, str] = ("name", "partitions"),
     code: Callable[[KafkaCode], int] = int,
     code_name: str = "error_code",
-) -> list[Any]:
+) -> list[dict[str, object]]:
     """Return the answers of partitions, grouped by their topics, which stand together.
 
-    of_topic, of_partition: classes of their answers. names: a topic's fields for its name and its partitions. fields:
-    those of a partition, without the code. code: its number for this client.
+    fields: those of a partition, without the code. names: a topic's fields for its name and its partitions. code: its
+    number for this client.
     """
     topic_name, parts_name = names
     return [
-        of_topic(
-            version=version,
-            **{
-                topic_name: topic,
-                parts_name: [
-                    of_partition(version=version, **{code_name: code(each.code)}, **fields(each))
-                    for each in parts
-                ],
-            },
-        )
+        {topic_name: topic, parts_name: [{code_name: code(each.code), **fields(each)} for each in parts]}
         for topic, parts in groupby(answers, lambda each: each.place.topic)
     ]

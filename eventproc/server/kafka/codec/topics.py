@@ -95,37 +95,31 @@ def metadata_answer(
     request: KafkaRequest, address: tuple[str, int], topics: Sequence[c.TopicAnswer]
 ) -> bytes:
     """Return the topics, each partition of which the server at the address leads."""
-    version, of_topic = request.version, MetadataResponse.MetadataResponseTopic
     (host, port) = address
-    broker = MetadataResponse.MetadataResponseBroker(
-        version=version, node_id=NODE, host=host, port=port, rack=None
-    )
     return encode_answer(
         request,
-        brokers=[broker],
+        brokers=[{"node_id": NODE, "host": host, "port": port, "rack": None}],
         cluster_id=CLUSTER,
         controller_id=NODE,
         topics=[
-            of_topic(
-                version=version,
-                error_code=int(topic.code),
-                name=topic.name,
-                topic_id=topic.incarnation,
-                is_internal=False,
-                partitions=[
-                    of_topic.MetadataResponsePartition(
-                        version=version,
-                        error_code=0,
-                        partition_index=number,
-                        leader_id=NODE,
-                        leader_epoch=0,
-                        replica_nodes=[NODE],
-                        isr_nodes=[NODE],
-                        offline_replicas=[],
-                    )
+            {
+                "error_code": int(topic.code),
+                "name": topic.name,
+                "topic_id": topic.incarnation,
+                "is_internal": False,
+                "partitions": [
+                    {
+                        "error_code": 0,
+                        "partition_index": number,
+                        "leader_id": NODE,
+                        "leader_epoch": 0,
+                        "replica_nodes": [NODE],
+                        "isr_nodes": [NODE],
+                        "offline_replicas": [],
+                    }
                     for number in range(topic.partitions)
                 ],
-            )
+            }
             for topic in topics
         ],
     )
@@ -134,10 +128,6 @@ def metadata_answer(
 def produce_answer(request: KafkaRequest, produced: Iterable[c.BatchAnswer]) -> bytes:
     """Return where the batches of a request are."""
     topics = by_topic(
-        request.version,
-        ProduceResponse.TopicProduceResponse,
-        ProduceResponse.TopicProduceResponse.PartitionProduceResponse,
-        ("name", "partition_responses"),
         produced,
         lambda each: {
             "index": each.place.partition,
@@ -147,6 +137,7 @@ def produce_answer(request: KafkaRequest, produced: Iterable[c.BatchAnswer]) -> 
             "record_errors": [],
             "error_message": each.text,
         },
+        names=("name", "partition_responses"),
     )
     return encode_answer(request, responses=topics)
 
@@ -154,10 +145,6 @@ def produce_answer(request: KafkaRequest, produced: Iterable[c.BatchAnswer]) -> 
 def fetch_answer(request: KafkaRequest, fetched: Iterable[c.PartitionAnswer]) -> bytes:
     """Return what follows in the partitions of a request."""
     topics = by_topic(
-        request.version,
-        FetchResponse.FetchableTopicResponse,
-        FetchResponse.FetchableTopicResponse.PartitionData,
-        ("topic", "partitions"),
         fetched,
         lambda each: {
             "partition_index": each.place.partition,
@@ -168,6 +155,7 @@ def fetch_answer(request: KafkaRequest, fetched: Iterable[c.PartitionAnswer]) ->
             "preferred_read_replica": -1,
             "records": each.records,
         },
+        names=("topic", "partitions"),
     )
     # Session 0: each request names all of its partitions.
     return encode_answer(request, error_code=0, session_id=0, responses=topics)
@@ -176,10 +164,6 @@ def fetch_answer(request: KafkaRequest, fetched: Iterable[c.PartitionAnswer]) ->
 def offsets_answer(request: KafkaRequest, found: Iterable[c.FoundOffset]) -> bytes:
     """Return the offsets of the times of a request."""
     topics = by_topic(
-        request.version,
-        ListOffsetsResponse.ListOffsetsTopicResponse,
-        ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse,
-        ("name", "partitions"),
         found,
         lambda each: {
             "partition_index": each.place.partition,
@@ -193,14 +177,13 @@ def offsets_answer(request: KafkaRequest, found: Iterable[c.FoundOffset]) -> byt
 
 def epochs_answer(request: KafkaRequest, ends: Iterable[c.EpochEnd]) -> bytes:
     """Return where epochs of leaders end."""
-    of_topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     topics = by_topic(
-        request.version,
-        *(of_topic, of_topic.EpochEndOffset, ("topic", "partitions"), ends),
+        ends,
         lambda each: {
             "partition": each.place.partition,
             "leader_epoch": each.epoch,
             "end_offset": each.offset,
         },
+        names=("topic", "partitions"),
     )
     return encode_answer(request, topics=topics)

@@ -89,10 +89,9 @@ def known_code(request: KafkaRequest, code: KafkaCode) -> int:
 
 def added_answer(request: KafkaRequest, added: Iterable[PlaceAnswer]) -> bytes:
     """Return which partitions a transaction has."""
-    of_topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
     topics = by_topic(
-        *(request.version, of_topic, of_topic.AddPartitionsToTxnPartitionResult),
-        *(("name", "results_by_partition"), added, _number),
+        added,
+        names=("name", "results_by_partition"),
         code=partial(known_code, request),
         code_name="partition_error_code",
     )
@@ -101,14 +100,4 @@ def added_answer(request: KafkaRequest, added: Iterable[PlaceAnswer]) -> bytes:
 
 def pending_answer(request: KafkaRequest, done: Iterable[PlaceAnswer]) -> bytes:
     """Return which commits are kept until the transaction ends."""
-    of_topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-    topics = by_topic(
-        *(request.version, of_topic, of_topic.TxnOffsetCommitResponsePartition),
-        *(("name", "partitions"), done, _number),
-        code=partial(known_code, request),
-    )
-    return encode_answer(request, topics=topics)
-
-
-def _number(each: PlaceAnswer) -> dict[str, object]:
-    return {"partition_index": each.place.partition}
+    return encode_answer(request, topics=by_topic(done, code=partial(known_code, request)))
