@@ -88,7 +88,7 @@ async def _serving(ep: Eventproc) -> AsyncIterator[tuple[str, int]]:
             # kafka-python reads its messages in a way that 3.11 and 3.12 deprecate; tests make errors of warnings.
             warnings.simplefilter("ignore", DeprecationWarning)
             from eventproc.server.access.authority import Authority
-            from eventproc.server.kafka.serving import serving_kafka
+            from eventproc.server.kafka.listener import serving_kafka
     except ImportError as why:
         what = f"an endpoint for Kafka's clients without {(why.name or '').partition('.')[0]}"
         raise NotSupported(what=what, remedy='pip install "eventproc[server,kafka]"') from None

@@ -27,7 +27,7 @@ from tests.server.support import ServerProcess
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    from eventproc.server.kafka.serving import serving_kafka
+    from eventproc.server.kafka.listener import serving_kafka
 
 pytestmark = pytest.mark.subprocess
 

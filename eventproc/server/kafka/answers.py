@@ -5,16 +5,15 @@ from __future__ import annotations
 import attrs
 
 from eventproc.server.access.authority import Caller
-from eventproc.server.kafka import admin_calls as a, calls as c
+from eventproc.server.kafka import admin_calls as a, calls as c, group_calls as g
 from eventproc.server.kafka.administration import TopicAdministration
-from eventproc.server.kafka.codec import administration as admin_codec
+from eventproc.server.kafka.codec import administration as admin_codec, groups as group_codec
 from eventproc.server.kafka.codec.message import KafkaRequest, encode_answer
 from eventproc.server.kafka.codec.topics import epochs_answer, fetch_answer, metadata_answer, offsets_answer
 from eventproc.server.kafka.codec.transactions import added_answer, known_code, pending_answer
 from eventproc.server.kafka.fetch import PartitionReader
-from eventproc.server.kafka.group_answers import group_answer
 from eventproc.server.kafka.groups import KafkaGroups
-from eventproc.server.kafka.kafka_errors import REFUSALS, code_of
+from eventproc.server.kafka.kafka_errors import REFUSALS, KafkaCode, code_of
 from eventproc.server.kafka.produce import BatchAppender
 from eventproc.server.kafka.sasl import Identity
 from eventproc.server.kafka.served_topics import ServedTopics
@@ -72,12 +71,35 @@ class KafkaAnswers:
                 code = await self._transactions.end(call, caller)
                 return encode_answer(request, error_code=known_code(request, code))
             case call:
-                return await group_answer(
-                    *(self._groups, request, call, caller),
-                    who=self._who,
-                    address=self._address,
-                    peer=self._peer,
-                )
+                return await self._serve_group(request, call, caller)
+
+    async def _serve_group(self, request: KafkaRequest, asked: g.GroupCall, caller: Caller) -> bytes:
+        groups, codec = self._groups, group_codec
+        match asked:
+            case g.FindCoordinator() as call:
+                code = KafkaCode.NONE if call.is_known else KafkaCode.INVALID_REQUEST
+                return codec.coordinator_answer(request, call, self._address, code)
+            case g.JoinGroup() as call:
+                joined = await groups.join(call, self._who, request.client, self._peer)
+                return codec.join_answer(request, joined)
+            case g.SyncGroup() as call:
+                return codec.sync_answer(request, *await groups.sync(call, self._who))
+            case g.GroupHeartbeat() as call:
+                return encode_answer(request, error_code=int(await groups.heartbeat(call, caller)))
+            case g.LeaveGroup() as call:
+                return codec.leave_answer(request, await groups.leave(call, caller))
+            case g.OffsetCommit() as call:
+                return codec.commit_answer(request, await groups.commit_offsets(call, caller))
+            case g.OffsetFetch() as call:
+                return codec.committed_answer(request, await groups.committed(call, caller))
+            case g.OffsetDelete() as call:
+                return codec.forget_answer(request, *await groups.forget_offsets(call, caller))
+            case g.DescribeGroups() as call:
+                return codec.described_answer(request, await groups.describe_groups(call, caller))
+            case g.ListGroups() as call:
+                return codec.listed_answer(request, await groups.list_groups(call, caller))
+            case g.DeleteGroups() as call:
+                return codec.deleted_answer(request, await groups.delete_groups(call, caller))
 
     async def _administer(self, request: KafkaRequest, asked: a.AdminCall, caller: Caller) -> bytes:
         administration = self._administration
