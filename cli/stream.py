@@ -11,12 +11,17 @@ import eventproc
 from eventproc.cli.completion import SEGMENT
 from eventproc.cli.options import Settings, duration_option, limit_option, note, page_options, stream_argument
 from eventproc.cli.output.tables import Row, rows_of, show_rows
-from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
-from eventproc.cli.scaling import ScalingChoice, scaling_options
+from eventproc.cli.stream_configs import (
+    DAY_MS,
+    RETENTION_OPTIONS,
+    SCALING_OPTIONS,
+    ConfigChange,
+    config_options,
+)
 from eventproc.cli.verbs import Noun, find
 
 if TYPE_CHECKING:
-    from eventproc import Operation, StreamConfig, StreamCut
+    from eventproc import Operation, StreamCut
     from eventproc.cli.submit import MakeOperation
     from eventproc.cluster import OffloadTask
     from eventproc.describe import Epoch, MeasuredPart, Request, StreamInfo
@@ -284,14 +289,14 @@ async def cut(ep: Eventproc, name: str, at: str) -> Row:
 
 @stream.submits("created stream {name}", existing="stream {name} exists already", versioned=False)
 @stream_argument
-@scaling_options
-@retention_options
-@click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", help="A label for `stream list --tag`; repeatable."
+@config_options(
+    *SCALING_OPTIONS,
+    *RETENTION_OPTIONS,
+    click.option(
+        "--tag", "tags", multiple=True, metavar="TAG", help="A label for `stream list --tag`; repeatable."
+    ),
 )
-def create(
-    name: str, scaling: ScalingChoice, retention: RetentionChoice, tags: tuple[str, ...]
-) -> MakeOperation:
+def create(name: str, change: ConfigChange) -> MakeOperation:
     """Create a stream. An existing stream with the same configuration is left as it is.
 
     --output json says in the field "created" whether the stream is new.
@@ -304,27 +309,25 @@ def create(
         eventproc stream create shop/orders --until-consumed --keep-days-min 1
     """
 
-    changes, fields = _changes(scaling, retention, tags)
-
     async def make(ep: Eventproc) -> Operation:
         found = await find(ep.stream(name))
         config = eventproc.StreamConfig() if found is None else found.config
-        return eventproc.CreateStream(name, config.with_fields(changes, fields))
+        return eventproc.CreateStream(name, change.applied_to(config))
 
     return make
 
 
 @stream.submits("{name} is updated")
 @stream_argument
-@scaling_options
-@retention_options
-@click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", help="A tag, instead of all present ones; repeatable."
+@config_options(
+    *SCALING_OPTIONS,
+    *RETENTION_OPTIONS,
+    click.option(
+        "--tag", "tags", multiple=True, metavar="TAG", help="A tag, instead of all present ones; repeatable."
+    ),
+    click.option("--no-tags", is_flag=True, help="Remove all tags."),
 )
-@click.option("--no-tags", is_flag=True, help="Remove all tags.")
-def update(
-    name: str, scaling: ScalingChoice, retention: RetentionChoice, tags: tuple[str, ...], no_tags: bool
-) -> Operation:
+def update(name: str, change: ConfigChange) -> Operation:
     """Change the configuration. A new number of segments takes effect immediately, with equal key ranges.
 
     A policy that goes by a rate leaves the segments as they are, unless there are fewer than --segments. --segments
@@ -337,22 +340,13 @@ def update(
         eventproc stream update shop/orders --offload-days 1
         eventproc stream update shop/orders --bytes-per-second 1000000
     """
-    if tags and no_tags:
-        raise click.UsageError("give either --tag or --no-tags")
-    changes, fields = _changes(scaling, retention, tags, no_tags=no_tags)
-    if not fields:
+    if not change.fields:
         raise click.UsageError(
             "say what to change: --segments, --keep-days, --offload-days, --keep-all, --no-offload, --tag ..."
         )
-    return eventproc.UpdateStream(name, eventproc.PRESENT, changes, not scaling.fields, fields)
-
-
-def _changes(
-    scaling: ScalingChoice, retention: RetentionChoice, tags: tuple[str, ...], *, no_tags: bool = False
-) -> tuple[StreamConfig, tuple[str, ...]]:
-    """Return a configuration with what the options set, and the names of its fields that they set."""
-    config = eventproc.StreamConfig(scaling.policy, tags=tags, **retention.policies)
-    return config, (*scaling.fields, *(["tags"] if tags or no_tags else []), *retention.fields)
+    return eventproc.UpdateStream(
+        name, eventproc.PRESENT, change.config, change.keeps_segments, change.fields
+    )
 
 
 @stream.submits("truncated {name}", consent="Truncate stream {name}")

@@ -20,18 +20,11 @@ from eventproc.cli.options import (
     waiting_options,
 )
 from eventproc.cli.output.tables import Row
-from eventproc.cli.retention import (
-    CompactionChoice,
-    RetentionChoice,
-    compaction_options,
-    retention_options,
-    ttl_ms_of,
-    ttl_option,
-)
+from eventproc.cli.stream_configs import TOPIC_OPTIONS, ConfigChange, config_options
 from eventproc.cli.verbs import Noun, find
 
 if TYPE_CHECKING:
-    from eventproc import CompactTopicTask, Operation, StreamConfig, UpdateStream
+    from eventproc import CompactTopicTask, Operation, UpdateStream
     from eventproc.cli.submit import MakeOperation
     from eventproc.describe import CompactionResult, PartitionPosition, Request, TopicDescription, TopicInfo
     from eventproc.runtime import Eventproc
@@ -60,28 +53,21 @@ def topic() -> None:
 
 @topic.submits("created topic {name}", existing="topic {name} exists already", versioned=False)
 @topic_argument
-@click.option(
-    "--partitions",
-    type=int,
-    metavar="N",
-    help="Number of partitions; 1 unless given, or as many as an existing topic has.",
+@config_options(
+    click.option(
+        *("--partitions", "scaling__segments_min"),
+        type=int,
+        metavar="N",
+        help="Number of partitions; 1 unless given, or as many as an existing topic has.",
+    ),
+    click.option(
+        "--partitioning",
+        type=click.Choice(STRATEGIES),
+        help="How writers choose a partition; by key unless given.",
+    ),
+    *TOPIC_OPTIONS,
 )
-@click.option(
-    "--partitioning",
-    type=click.Choice(STRATEGIES),
-    help="How writers choose a partition; by key unless given.",
-)
-@retention_options
-@compaction_options
-@ttl_option
-def create(
-    name: str,
-    partitions: int | None,
-    partitioning: str | None,
-    retention: RetentionChoice,
-    compaction: CompactionChoice,
-    ttl: float | None,
-) -> MakeOperation:
+def create(name: str, change: ConfigChange) -> MakeOperation:
     """Create a topic. An existing topic with the same configuration is left as it is.
 
     --output json says in the field "created" whether the topic is new.
@@ -94,12 +80,8 @@ def create(
 
     async def make(ep: Eventproc) -> Operation:
         found = await find(ep.topic(name))
-        changes, fields = _changes(partitions, partitioning, retention, compaction, ttl)
         new = eventproc.StreamConfig(eventproc.ScalingPolicy.partitions(1))
-        config = new if found is None else found.config
-        after = config.with_fields(changes, fields)
-        compaction.verify(after)
-        return eventproc.CreateStream(name, after)
+        return eventproc.CreateStream(name, change.applied_to(new if found is None else found.config))
 
     return make
 
@@ -152,13 +134,16 @@ async def positions(ep: Eventproc, name: str, time: str) -> list[PartitionPositi
 
 @topic.command()
 @topic_argument
-@click.option(
-    "--partitions", type=int, metavar="N", help="New number of partitions, at least as many as now."
+@config_options(
+    click.option(
+        *("--partitions", "scaling__segments_min"),
+        type=int,
+        metavar="N",
+        help="New number of partitions, at least as many as now.",
+    ),
+    click.option("--partitioning", type=click.Choice(STRATEGIES), help="New strategy."),
+    *TOPIC_OPTIONS,
 )
-@click.option("--partitioning", type=click.Choice(STRATEGIES), help="New strategy.")
-@retention_options
-@compaction_options
-@ttl_option
 @if_version_option
 @request_id_option
 @waiting_options
@@ -167,11 +152,7 @@ async def positions(ep: Eventproc, name: str, time: str) -> list[PartitionPositi
 def alter(
     settings: Settings,
     name: str,
-    partitions: int | None,
-    partitioning: str | None,
-    retention: RetentionChoice,
-    compaction: CompactionChoice,
-    ttl: float | None,
+    change: ConfigChange,
     if_version: int | None,
     request_id: str | None,
     no_wait: bool,
@@ -190,8 +171,7 @@ def alter(
         eventproc topic alter shop/clicks --keep-days 7
         eventproc topic alter shop/clicks --ttl 3600
     """
-    changes, fields = _changes(partitions, partitioning, retention, compaction, ttl)
-    if not fields:
+    if not change.fields:
         raise click.UsageError("say what to change: --partitions, --partitioning, --keep-days, --ttl ...")
     from eventproc.cli.output.tables import show_done
     from eventproc.cli.submit import WaitOptions, submit_and_wait
@@ -201,39 +181,20 @@ def alter(
     async def make(ep: Eventproc) -> UpdateStream:
         nonlocal moves
         found = await (await ep.topic(name)).describe()
-        moved = [each for each in fields if each in ("scaling", "partitioning")]
-        compaction.verify(found.config.with_fields(changes, fields))
-        after = found.config.with_fields(changes, moved)
+        change.applied_to(found.config)
+        moved = [each for each in change.fields if each in ("scaling", "partitioning")]
+        after = found.config.with_fields(change.config, moved)
         moves = after != found.config and after.partitioning is not eventproc.Partitioning.ROUND_ROBIN
-        keeps = partitions is None
-        return eventproc.UpdateStream(name, found.stream_id, changes, keeps, fields, if_version=if_version)
+        return eventproc.UpdateStream(
+            *(name, found.stream_id, change.config, change.keeps_segments, change.fields),
+            if_version=if_version,
+        )
 
     async def show_altered(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": "alter", "target": name, "request_id": request.id, "keys_moved": moves}
         show_done(settings, row, output, f"altered {name}{KEYS_MOVE if moves else ''}")
 
     submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), show_altered, output)
-
-
-def _changes(
-    partitions: int | None,
-    partitioning: str | None,
-    retention: RetentionChoice,
-    compaction: CompactionChoice,
-    ttl: float | None,
-) -> tuple[StreamConfig, tuple[str, ...]]:
-    """Return a configuration with what the options set, and the names of its fields that they set."""
-    config = eventproc.StreamConfig(
-        eventproc.ScalingPolicy.partitions(1 if partitions is None else partitions),
-        partitioning=eventproc.Partitioning(partitioning or "key"),
-        ttl_ms=ttl_ms_of(ttl),
-        compaction=compaction.policy,
-        **retention.policies,
-    )
-    given = {"scaling": partitions, "partitioning": partitioning, "ttl_ms": ttl}
-    fields = (*(field for field, value in given.items() if value is not None), *retention.fields)
-    fields = (*fields, *compaction.fields)
-    return config, fields
 
 
 def _truncation(name: str, partition: int | None, **_: object) -> str:
