@@ -9,11 +9,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, dataclass_transform, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_type_hints,
+)
 
 import attrs
 
 from eventproc.server.frames import MalformedFrame
+
+T = TypeVar("T")
 
 FRAME_HEAD: Final = struct.Struct(">ii")
 """Type and length of a frame."""
@@ -23,10 +36,6 @@ PAYLOAD_BYTES_MAX: Final = 0x00FF_FFFF
 
 STRING_BYTES_MAX: Final = 0xFFFF
 """Largest text: its length is an unsigned 16-bit number."""
-
-_I32: Final = struct.Struct(">i")
-_I64: Final = struct.Struct(">q")
-_U16: Final = struct.Struct(">H")
 
 UUID_BYTES: Final = 16
 
@@ -59,7 +68,7 @@ class Attribute(NamedTuple):
 
 
 class Reader:
-    """Reads scalars from a payload. Raises MalformedFrame where there are too few bytes."""
+    """Takes bytes from a payload. Raises MalformedFrame where there are too few."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -79,160 +88,107 @@ class Reader:
         self._at = end
         return found
 
-    def i32(self) -> int:
-        """Return a signed 32-bit number."""
-        value: int = _I32.unpack(self.take(4))[0]
-        return value
-
-    def i64(self) -> int:
-        """Return a signed 64-bit number."""
-        value: int = _I64.unpack(self.take(8))[0]
-        return value
-
-    def u8(self) -> int:
-        """Return an unsigned byte."""
-        return self.take(1)[0]
-
-    def flag(self) -> bool:
-        """Return a byte as bool."""
-        return self.u8() != 0
-
-    def text(self) -> str:
-        """Return a text with its 16-bit length."""
-        data = self.take(_U16.unpack(self.take(2))[0])
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            raise MalformedFrame("a text is not UTF-8") from None
-
-    def block(self) -> bytes:
-        """Return bytes with their 32-bit length."""
-        return self.take(self.i32())
-
-    def rest(self) -> bytes:
-        """Return what is left."""
-        return self.take(self.left)
-
-    def uuid(self) -> bytes:
-        """Return the 16 bytes of a UUID."""
-        return self.take(UUID_BYTES)
-
-    def key(self) -> KeyVersion:
-        """Return a key. Some clients leave out the version of an empty key."""
-        inner = Reader(self.block())
-        key = inner.block()
-        return KeyVersion(key, inner.i64() if inner.left else -1)
-
-    def entry(self) -> WireEntry:
-        """Return a key with its value."""
-        key, version = self.key()
-        return WireEntry(key, version, Reader(self.block()).block())
-
-    def attribute(self) -> Attribute:
-        """Return the condition of a merge."""
-        return Attribute(self.uuid(), self.u8(), self.i64(), self.i64())
-
-    def event(self) -> bytes:
-        """Return an event with its head."""
-        head = self.take(FRAME_HEAD.size)
-        return head + self.take(FRAME_HEAD.unpack(head)[1])
-
-    def list_of(self, read: Callable[[], T]) -> tuple[T, ...]:
-        """Return a list with its 32-bit length."""
-        count = self.i32()
-        if not 0 <= count <= min(LIST_LENGTH_MAX, self.left):
-            raise MalformedFrame(f"a list has {count} elements, {self.left} bytes are left")
-        return tuple([read() for _ in range(count)])
-
-
-T = TypeVar("T")
-
-
-class Writer:
-    """Collects the parts of a payload."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def i32(self, value: int) -> None:
-        """Write a signed 32-bit number."""
-        self.parts.append(_I32.pack(value))
-
-    def i64(self, value: int) -> None:
-        """Write a signed 64-bit number."""
-        self.parts.append(_I64.pack(value))
-
-    def u8(self, value: int) -> None:
-        """Write an unsigned byte."""
-        self.parts.append(bytes((value,)))
-
-    def flag(self, value: bool) -> None:
-        """Write a bool as byte."""
-        self.u8(int(value))
-
-    def text(self, value: str) -> None:
-        """Write a text; a longer one than the protocol can express is cut, between two characters."""
-        data = value.encode()
-        if len(data) > STRING_BYTES_MAX:
-            data = data[:STRING_BYTES_MAX].decode(errors="ignore").encode()
-        self.parts += (_U16.pack(len(data)), data)
-
-    def block(self, value: bytes) -> None:
-        """Write bytes with their length."""
-        self.parts += (_I32.pack(len(value)), value)
-
-    def rest(self, value: bytes) -> None:
-        """Write bytes that end the payload, or whose length is known."""
-        self.parts.append(value)
-
-    uuid = rest
-    event = rest
-
-    def key(self, value: KeyVersion) -> None:
-        """Write a key with its version."""
-        self.i32(4 + len(value.key) + 8)
-        self.block(value.key)
-        self.i64(value.version)
-
-    def entry(self, value: WireEntry) -> None:
-        """Write a key with its value."""
-        self.key(KeyVersion(value.key, value.version))
-        self.i32(4 + len(value.value))
-        self.block(value.value)
-
-    def attribute(self, value: Attribute) -> None:
-        """Write the condition of a merge."""
-        self.uuid(value.id)
-        self.u8(value.kind)
-        self.i64(value.new)
-        self.i64(value.old)
-
-    def list_of(self, values: tuple[T, ...], write: Callable[[T], None]) -> None:
-        """Write a list with its length."""
-        self.i32(len(values))
-        for each in values:
-            write(each)
-
 
 @attrs.frozen
-class Encoding:
-    """How a field is read and written: the methods of `Reader` and `Writer` of this name."""
+class Encoding(Generic[T]):
+    """How a field is read from a payload, and the bytes that it is written as."""
 
     name: str
+    read: Callable[[Reader], T]
+    write: Callable[[T], bytes]
     is_list: bool = False
 
-    def read(self, reader: Reader) -> object:
-        """Read a value."""
-        one = cast("Callable[[], object]", getattr(reader, self.name))
-        return reader.list_of(one) if self.is_list else one()
 
-    def write(self, writer: Writer, value: object) -> None:
-        """Write a value."""
-        one = cast("Callable[[object], None]", getattr(writer, self.name))
-        if self.is_list:
-            writer.list_of(cast("tuple[object, ...]", value), one)
-        else:
-            one(value)
+def _number(name: str, form: str) -> Encoding[int]:
+    number = struct.Struct(form)
+    return Encoding(name, lambda reader: number.unpack(reader.take(number.size))[0], number.pack)
+
+
+def _as_it_is(name: str, read: Callable[[Reader], bytes]) -> Encoding[bytes]:
+    """Return the encoding of bytes whose length is not written."""
+    return Encoding(name, read, lambda value: value)
+
+
+def list_of(one: Encoding[T]) -> Encoding[tuple[T, ...]]:
+    """Return the encoding of a list with its 32-bit length."""
+
+    def read(reader: Reader) -> tuple[T, ...]:
+        count = I32.read(reader)
+        if not 0 <= count <= min(LIST_LENGTH_MAX, reader.left):
+            raise MalformedFrame(f"a list has {count} elements, {reader.left} bytes are left")
+        return tuple([one.read(reader) for _ in range(count)])
+
+    def write(values: tuple[T, ...]) -> bytes:
+        return b"".join((I32.write(len(values)), *map(one.write, values)))
+
+    return Encoding(one.name, read, write, is_list=True)
+
+
+def _read_text(reader: Reader) -> str:
+    try:
+        return reader.take(_TEXT_LENGTH.read(reader)).decode()
+    except UnicodeDecodeError:
+        raise MalformedFrame("a text is not UTF-8") from None
+
+
+def _write_text(value: str) -> bytes:
+    data = value.encode()
+    if len(data) > STRING_BYTES_MAX:
+        data = data[:STRING_BYTES_MAX].decode(errors="ignore").encode()
+    return _TEXT_LENGTH.write(len(data)) + data
+
+
+def _read_key(reader: Reader) -> KeyVersion:
+    inner = Reader(BLOCK.read(reader))
+    key = BLOCK.read(inner)
+    return KeyVersion(key, I64.read(inner) if inner.left else -1)
+
+
+def _write_key(value: KeyVersion) -> bytes:
+    return BLOCK.write(BLOCK.write(value.key) + I64.write(value.version))
+
+
+def _read_entry(reader: Reader) -> WireEntry:
+    return WireEntry(*_read_key(reader), BLOCK.read(Reader(BLOCK.read(reader))))
+
+
+def _write_entry(value: WireEntry) -> bytes:
+    return _write_key(KeyVersion(value.key, value.version)) + BLOCK.write(BLOCK.write(value.value))
+
+
+def _read_event(reader: Reader) -> bytes:
+    head = reader.take(FRAME_HEAD.size)
+    return head + reader.take(FRAME_HEAD.unpack(head)[1])
+
+
+_ATTRIBUTE: Final = struct.Struct(">16sBqq")
+_TEXT_LENGTH: Final = _number("u16", ">H")
+
+I32: Final = _number("i32", ">i")
+I64: Final = _number("i64", ">q")
+FLAG: Final = Encoding("flag", lambda reader: reader.take(1) != b"\0", lambda value: bytes((value,)))
+TEXT: Final = Encoding("text", _read_text, _write_text)
+"""A text with its 16-bit length; a longer one than the protocol can express is cut, between two characters."""
+
+BLOCK: Final = Encoding[bytes](
+    "block", lambda reader: reader.take(I32.read(reader)), lambda value: I32.write(len(value)) + value
+)
+"""Bytes with their 32-bit length."""
+
+REST: Final = _as_it_is("rest", lambda reader: reader.take(reader.left))
+UUID: Final = _as_it_is("uuid", lambda reader: reader.take(UUID_BYTES))
+EVENT: Final = _as_it_is("event", _read_event)
+"""An event with its head."""
+
+KEY: Final = Encoding("key", _read_key, _write_key)
+"""A key with its version, which some clients leave out of an empty key."""
+
+ENTRY: Final = Encoding("entry", _read_entry, _write_entry)
+ATTRIBUTE: Final = Encoding[Attribute](
+    "attribute",
+    lambda reader: Attribute(*_ATTRIBUTE.unpack(reader.take(_ATTRIBUTE.size))),
+    lambda value: _ATTRIBUTE.pack(*value),
+)
 
 
 @attrs.frozen
@@ -240,7 +196,7 @@ class Message:
     """A command of the protocol. `type` is the type of its frame."""
 
     type: ClassVar[int]
-    _fields: ClassVar[tuple[tuple[str, Encoding, bool], ...]]
+    _fields: ClassVar[tuple[tuple[str, Encoding[Any], bool], ...]]
 
     @classmethod
     def decode(cls, payload: bytes) -> Self:
@@ -255,11 +211,8 @@ class Message:
 
     def encode(self) -> bytes:
         """Return the frame."""
-        writer = Writer()
-        for name, encoding, _ in self._fields:
-            encoding.write(writer, getattr(self, name))
-        payload = b"".join(writer.parts)
-        return FRAME_HEAD.pack(self.type, len(payload)) + payload
+        parts = [encoding.write(getattr(self, name)) for name, encoding, _ in self._fields]
+        return b"".join((FRAME_HEAD.pack(self.type, sum(map(len, parts))), *parts))
 
 
 M = TypeVar("M", bound=Message)
@@ -289,7 +242,7 @@ def message(number: int | None = None) -> Callable[[type[M]], type[M]]:
     return register
 
 
-def _encoding(hint: Any) -> Encoding:
+def _encoding(hint: Any) -> Encoding[Any]:
     (encoding,) = hint.__metadata__
     assert isinstance(encoding, Encoding)
     return encoding

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from typing import Annotated, Final, TypeAlias
 
-from eventproc.server.wire.codec import Attribute, Encoding, KeyVersion, Message, WireEntry, message
+from eventproc.server.wire import codec
+from eventproc.server.wire.codec import Attribute, KeyVersion, Message, WireEntry, list_of, message
 
-I32: TypeAlias = Annotated[int, Encoding("i32")]
-I64: TypeAlias = Annotated[int, Encoding("i64")]
-Flag: TypeAlias = Annotated[bool, Encoding("flag")]
-Text: TypeAlias = Annotated[str, Encoding("text")]
-Uuid: TypeAlias = Annotated[bytes, Encoding("uuid")]
-Block: TypeAlias = Annotated[bytes, Encoding("block")]
-Rest: TypeAlias = Annotated[bytes, Encoding("rest")]
-EventBytes: TypeAlias = Annotated[bytes, Encoding("event")]
-Keys: TypeAlias = Annotated[tuple[KeyVersion, ...], Encoding("key", True)]
-Entries: TypeAlias = Annotated[tuple[WireEntry, ...], Encoding("entry", True)]
-Versions: TypeAlias = Annotated[tuple[int, ...], Encoding("i64", True)]
-Attributes: TypeAlias = Annotated[tuple[Attribute, ...], Encoding("attribute", True)]
+I32: TypeAlias = Annotated[int, codec.I32]
+I64: TypeAlias = Annotated[int, codec.I64]
+Flag: TypeAlias = Annotated[bool, codec.FLAG]
+Text: TypeAlias = Annotated[str, codec.TEXT]
+Uuid: TypeAlias = Annotated[bytes, codec.UUID]
+Block: TypeAlias = Annotated[bytes, codec.BLOCK]
+Rest: TypeAlias = Annotated[bytes, codec.REST]
+EventBytes: TypeAlias = Annotated[bytes, codec.EVENT]
+Keys: TypeAlias = Annotated[tuple[KeyVersion, ...], list_of(codec.KEY)]
+Entries: TypeAlias = Annotated[tuple[WireEntry, ...], list_of(codec.ENTRY)]
+Versions: TypeAlias = Annotated[tuple[int, ...], list_of(codec.I64)]
+Attributes: TypeAlias = Annotated[tuple[Attribute, ...], list_of(codec.ATTRIBUTE)]
 
 NO_EVENT_NUMBER: Final = -(2**63)
 """Last event number of a writer that has none."""
