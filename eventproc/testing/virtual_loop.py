@@ -9,8 +9,8 @@ import asyncio
 import selectors
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from eventproc.base.clock import SystemClock
 
@@ -23,15 +23,15 @@ PAST_S: Final = 1e-6
 some months. Higher: time drifts. Lower: the limit comes sooner."""
 
 
-class JumpingSelector(selectors.BaseSelector):
+class JumpingSelector(selectors.DefaultSelector):
     """A selector that never waits for a timer: if no file is ready, it moves `now_s` to when the timer is due.
 
     now_s: virtual time in seconds.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.now_s = 0.0
-        self._real = selectors.DefaultSelector()
         # Those of a Spark session or a debugger, which hold no result of this loop. Workers of a pool are no daemons.
         self._bystanders = {each for each in threading.enumerate() if each.daemon}
         self._bystanders.add(threading.current_thread())
@@ -39,32 +39,12 @@ class JumpingSelector(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the files that are ready. `timeout` None waits for them in real time."""
         if timeout is None:
-            return self._real.select(None)
+            return super().select(None)
         others = not self._bystanders.issuperset(threading.enumerate())
-        ready = self._real.select(THREAD_GRACE_S if others and timeout > 0 else 0)
+        ready = super().select(THREAD_GRACE_S if others and timeout > 0 else 0)
         if not ready and timeout > 0:
             self.now_s += timeout + PAST_S
         return ready
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """See `selectors.BaseSelector.register`."""
-        return self._real.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        """See `selectors.BaseSelector.unregister`."""
-        return self._real.unregister(fileobj)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """See `selectors.BaseSelector.modify`."""
-        return self._real.modify(fileobj, events, data)
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """See `selectors.BaseSelector.get_map`."""
-        return self._real.get_map()
-
-    def close(self) -> None:
-        """See `selectors.BaseSelector.close`."""
-        self._real.close()
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
