@@ -19,6 +19,5 @@ def controller_of(ep: Eventproc) -> Controller:
 
 
 def call(ep: Eventproc, name: str, caller: Caller = TRUSTED) -> Callable[..., Awaitable[Any]]:
-    """Return the function of a call, with its caller if it asks for one. It does not verify the rule's need."""
-    rule = controller_of(ep).rules[name]
-    return partial(rule.call, caller=caller) if rule.with_caller else rule.call
+    """Return the function of a call. It does not verify the rule's need."""
+    return partial(controller_of(ep).reply, name, caller=caller)

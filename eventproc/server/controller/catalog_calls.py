@@ -26,16 +26,7 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import (
-    AlreadyExists,
-    IllegalTransition,
-    InvalidArgument,
-    NotFound,
-    ScaleRefused,
-    ScopeNotEmpty,
-    StreamNotSealed,
-    StreamSealed,
-)
+from eventproc.store.model.errors import InvalidArgument, NotFound, ScaleRefused, StreamSealed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
@@ -79,34 +70,17 @@ class CatalogCalls:
             create_scope(tx, request.scope)
             return exists
 
-        try:
-            exists = await self.db.write(make, step=Step.SCOPE_CREATE)
-        except InvalidArgument:
-            return pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME)
-        except IllegalTransition:  # it is being deleted; the client tries again
-            return pb.CreateScopeStatus(status=pb.CreateScopeStatus.FAILURE)
-        status = pb.CreateScopeStatus
+        exists, status = await self.db.write(make, step=Step.SCOPE_CREATE), pb.CreateScopeStatus
         return status(status=status.SCOPE_EXISTS if exists else status.SUCCESS)
 
     async def delete_scope(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
         """Delete an empty scope."""
-        status = pb.DeleteScopeStatus
-        try:
-            await self.db.write(lambda tx: delete_empty_scope(tx, request.scope), step=Step.SCOPE_DELETE)
-        except (NotFound, InvalidArgument):
-            return status(status=status.SCOPE_NOT_FOUND)
-        except ScopeNotEmpty:
-            return status(status=status.SCOPE_NOT_EMPTY)
-        except IllegalTransition:
-            return status(status=status.FAILURE)
-        return status()
+        await self.db.write(lambda tx: delete_empty_scope(tx, request.scope), step=Step.SCOPE_DELETE)
+        return pb.DeleteScopeStatus()
 
     async def delete_scope_recursive(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
         """Delete a scope with all that is in it."""
-        try:
-            await run_request(self.db, DeleteScope(request.scope))
-        except (NotFound, InvalidArgument):
-            return pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND)
+        await run_request(self.db, DeleteScope(request.scope))
         return pb.DeleteScopeStatus()
 
     async def list_scopes(self, request: pb.ScopesRequest, caller: Caller) -> pb.ScopesResponse:
@@ -124,16 +98,8 @@ class CatalogCalls:
     async def create_stream(self, request: pb.StreamConfig) -> pb.CreateStreamStatus:
         """Create a stream. Raises InvalidArgument for a configuration that is not possible."""
         status, name = pb.CreateStreamStatus, name_of(request.streamInfo)
-        try:
-            StreamName.parse(name)
-        except InvalidArgument:
-            return status(status=status.INVALID_STREAM_NAME)
-        try:
-            done = await run_request(self.db, CreateStream(name, config_of(request, StreamConfig())))
-        except AlreadyExists:
-            return status(status=status.STREAM_EXISTS)
-        except NotFound:
-            return status(status=status.SCOPE_NOT_FOUND)
+        StreamName.parse(name)
+        done = await run_request(self.db, CreateStream(name, config_of(request, StreamConfig())))
         return status(status=status.SUCCESS if done.is_new else status.STREAM_EXISTS)
 
     async def update_stream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
@@ -161,14 +127,8 @@ class CatalogCalls:
 
     async def delete_stream(self, request: pb.StreamInfo) -> pb.DeleteStreamStatus:
         """Delete a sealed stream."""
-        status, name = pb.DeleteStreamStatus, name_of(request)
-        try:
-            await run_request(self.db, DeleteStream(name, PRESENT))
-        except NotFound:
-            return status(status=status.STREAM_NOT_FOUND)
-        except StreamNotSealed:
-            return status(status=status.STREAM_NOT_SEALED)
-        return status()
+        await run_request(self.db, DeleteStream(name_of(request), PRESENT))
+        return pb.DeleteStreamStatus()
 
     async def list_streams(
         self, request: pb.StreamsInScopeRequest, caller: Caller
@@ -233,12 +193,5 @@ class CatalogCalls:
     async def _change(
         self, info: pb.StreamInfo, request: Callable[[Tx, str], Operation]
     ) -> pb.UpdateStreamStatus:
-        status, name = pb.UpdateStreamStatus, name_of(info)
-        try:
-            await run_request(self.db, await self.db.read(lambda tx: request(tx, name)))
-        except NotFound as why:
-            missing = status.SCOPE_NOT_FOUND if why.kind == "scope" else status.STREAM_NOT_FOUND
-            return status(status=missing)
-        except StreamSealed:
-            return status(status=status.STREAM_SEALED)
-        return status()
+        await run_request(self.db, await self.db.read(lambda tx: request(tx, name_of(info))))
+        return pb.UpdateStreamStatus()

@@ -24,13 +24,6 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.groups import consuming_groups
 from eventproc.store.groups.pravega_groups import PravegaGroup, Release
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import (
-    IllegalTransition,
-    InvalidArgument,
-    InvalidCut,
-    NotFound,
-    VersionConflict,
-)
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.names import StreamName
 
@@ -56,32 +49,18 @@ class GroupCalls:
 
         Raises NotPermitted without READ on each stream: a group may hold up the retention of what it reads.
         """
-        reply, name = pb.CreateReaderGroupResponse, f"{request.scope}/{request.readerGroupName}"
-        try:
-            StreamName.parse(name)
-        except InvalidArgument:
-            return reply(status=reply.INVALID_RG_NAME)
+        name = str(StreamName.parse(f"{request.scope}/{request.readerGroupName}"))
         asked = self._asked(request, caller)
-        try:
-            group = await self.db.write(partial(create_pravega_group, name=name, asked=asked))
-        except NotFound as why:
-            if why.kind != "scope":
-                raise
-            return reply(status=reply.SCOPE_NOT_FOUND)
-        except IllegalTransition:  # the scope is being deleted; the client tries again
-            return reply(status=reply.FAILURE)
+        group = await self.db.write(partial(create_pravega_group, name=name, asked=asked))
         caller.verify_streams(name, group.starts)  # of a group that existed
-        return reply(config=_message(name, group))
+        return pb.CreateReaderGroupResponse(config=_message(name, group))
 
     async def config(self, request: pb.ReaderGroupInfo, caller: Caller) -> pb.ReaderGroupConfigResponse:
         """Return the configuration of a group. Raises NotPermitted without READ on each of its streams."""
-        reply, name = pb.ReaderGroupConfigResponse, _group_name(request)
-        try:
-            found = await self.db.read(partial(find_pravega_group, name=name))
-        except NotFound:
-            return reply(status=reply.RG_NOT_FOUND)
+        name = _group_name(request)
+        found = await self.db.read(partial(find_pravega_group, name=name))
         caller.verify_streams(name, found.value.starts)
-        return reply(config=_message(name, found.value))
+        return pb.ReaderGroupConfigResponse(config=_message(name, found.value))
 
     async def update(
         self, request: pb.ReaderGroupConfiguration, caller: Caller
@@ -91,42 +70,27 @@ class GroupCalls:
         After INVALID_CONFIG a client reads the present configuration, and tries again without end. So only another id
         or generation has this status. Raises NotPermitted as `create`, and NotFound for a stream.
         """
-        reply, name = pb.UpdateReaderGroupResponse, f"{request.scope}/{request.readerGroupName}"
-        asked = self._asked(request, caller)
-        try:
-            generation = await self.db.write(partial(update_pravega_group, name=name, asked=asked))
-        except NotFound as why:
-            if why.kind != "group":
-                raise
-            return reply(status=reply.RG_NOT_FOUND)
-        except VersionConflict:
-            return reply(status=reply.INVALID_CONFIG)
-        return reply(generation=generation)
+        name, asked = f"{request.scope}/{request.readerGroupName}", self._asked(request, caller)
+        generation = await self.db.write(partial(update_pravega_group, name=name, asked=asked))
+        return pb.UpdateReaderGroupResponse(generation=generation)
 
     async def delete(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
         """Delete a group and its log."""
-        reply, name = pb.DeleteReaderGroupStatus, _group_name(request)
-        try:
-            await self.db.write(partial(delete_pravega_group, name=name, group_id=request.readerGroupId))
-        except NotFound:
-            return reply(status=reply.RG_NOT_FOUND)
-        return reply()
+        name, group_id = _group_name(request), request.readerGroupId
+        await self.db.write(partial(delete_pravega_group, name=name, group_id=group_id))
+        return pb.DeleteReaderGroupStatus()
 
     async def subscribers(self, request: pb.StreamInfo, caller: Caller) -> pb.SubscribersResponse:
         """Return the groups that retention by consumption of a stream waits for, those of other clients, too.
 
         Only those that the caller may read.
         """
-        reply, name = pb.SubscribersResponse, name_of(request)
 
         def look(tx: Tx) -> list[str]:
-            found = consuming_groups(tx, get_stream(tx, name).value)
+            found = consuming_groups(tx, get_stream(tx, name_of(request)).value)
             return [each for each in found if caller.may(Permission.READ, each)]
 
-        try:
-            return reply(subscribers=await self.db.read(look))
-        except NotFound:
-            return reply(status=reply.STREAM_NOT_FOUND)
+        return pb.SubscribersResponse(subscribers=await self.db.read(look))
 
     async def release(self, request: pb.SubscriberStreamCut, caller: Caller) -> pb.UpdateSubscriberStatus:
         """Let a stream be truncated up to a cut, as far as a subscriber is concerned, "scope/group".
@@ -134,7 +98,6 @@ class GroupCalls:
         Raises NotPermitted without READ_UPDATE on the subscriber.
         """
         caller.verify(Permission.READ_UPDATE, request.subscriber)
-        reply = pb.UpdateSubscriberStatus
         release = partial(
             release_stream,
             name=request.subscriber,
@@ -143,16 +106,8 @@ class GroupCalls:
             stream=name_of(request.streamCut.streamInfo),
             offsets=cut_of(request.streamCut.cut),
         )
-        try:
-            await self.db.write(release)
-        except NotFound as why:
-            is_group = why.kind == "subscriber"
-            return reply(status=reply.SUBSCRIBER_NOT_FOUND if is_group else reply.STREAM_NOT_FOUND)
-        except VersionConflict:
-            return reply(status=reply.GENERATION_MISMATCH)
-        except InvalidCut:
-            return reply(status=reply.STREAM_CUT_NOT_VALID)
-        return reply()
+        await self.db.write(release)
+        return pb.UpdateSubscriberStatus()
 
     def _asked(self, request: pb.ReaderGroupConfiguration, caller: Caller) -> PravegaGroup:
         """Return what a client asks for. Raises InvalidArgument, NotPermitted."""

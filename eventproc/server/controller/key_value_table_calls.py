@@ -13,13 +13,12 @@ from eventproc.store.key_value_tables import (
     KeyValueTable,
     create_key_value_table,
     delete_key_value_table,
-    find_key_value_table,
     get_key_value_table,
     key_value_tables,
 )
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.epochs import Segment
-from eventproc.store.model.errors import IllegalTransition, InvalidArgument, NotFound
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import segment_id
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.ranges import initial_ranges
@@ -38,10 +37,7 @@ class KeyValueTableCalls:
         partition.
         """
         status, name = pb.CreateKeyValueTableStatus, f"{request.scope}/{request.kvtName}"
-        try:
-            StreamName.parse(name)
-        except InvalidArgument:
-            return status(status=status.INVALID_TABLE_NAME)
+        StreamName.parse(name)
         check_int("size of a rollover", request.rolloverSizeBytes, least=0, unit="bytes")
         asked = KeyValueTable(
             name=name,
@@ -49,12 +45,7 @@ class KeyValueTableCalls:
             primary_key_length=request.primaryKeyLength,
             secondary_key_length=request.secondaryKeyLength,
         )
-        try:
-            is_new = await self.db.write(partial(create_key_value_table, asked=asked))
-        except NotFound:
-            return status(status=status.SCOPE_NOT_FOUND)
-        except IllegalTransition:  # the scope is being deleted; the client tries again
-            return status(status=status.FAILURE)
+        is_new = await self.db.write(partial(create_key_value_table, asked=asked))
         return status(status=status.SUCCESS if is_new else status.TABLE_EXISTS)
 
     async def segments(self, request: pb.KeyValueTableInfo) -> pb.SegmentRanges:
@@ -77,11 +68,8 @@ class KeyValueTableCalls:
 
     async def configuration(self, request: pb.KeyValueTableInfo) -> pb.KeyValueTableConfigResponse:
         """Return what a table was created with."""
-        reply = pb.KeyValueTableConfigResponse
-        found = await self.db.read(partial(find_key_value_table, name=name_of_table(request)))
-        if found is None:
-            return reply(status=reply.TABLE_NOT_FOUND)
-        return reply(
+        found = await self.db.read(partial(get_key_value_table, name=name_of_table(request)))
+        return pb.KeyValueTableConfigResponse(
             config=pb.KeyValueTableConfig(
                 scope=request.scope,
                 kvtName=request.kvtName,
@@ -93,12 +81,8 @@ class KeyValueTableCalls:
 
     async def delete(self, request: pb.KeyValueTableInfo) -> pb.DeleteKVTableStatus:
         """Delete a table with its entries."""
-        status = pb.DeleteKVTableStatus
-        try:
-            await self.db.write(partial(delete_key_value_table, name=name_of_table(request)))
-        except NotFound:
-            return status(status=status.TABLE_NOT_FOUND)
-        return status()
+        await self.db.write(partial(delete_key_value_table, name=name_of_table(request)))
+        return pb.DeleteKVTableStatus()
 
 
 def name_of_table(info: pb.KeyValueTableInfo) -> str:

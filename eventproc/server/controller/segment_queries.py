@@ -1,4 +1,7 @@
-"""The controller's questions about segments: active ones, those of an epoch or a cut, and who follows whom."""
+"""The controller's questions about segments: active ones, those of an epoch or a cut, and who follows whom.
+
+Each is a function of a transaction and the request. They raise NotFound for a missing stream.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from eventproc.server.controller.conversions import (
 from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import StoredHistory, current_epoch, find_stream, get_stream
 from eventproc.store.catalog.queries import head_cut, time_cut
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Tx
 from eventproc.store.marks import has_log
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut, segments_between, verify_cut
-from eventproc.store.model.epochs import Epoch, first_epoch
+from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.history import get_segment, successors
 from eventproc.store.model.ids import SegmentId
@@ -31,126 +34,94 @@ SEGMENTS_MAX: Final = 10_000
 _EPOCH_OF_LOGS: Final = first_epoch(1, created_ms=0)
 
 
-class SegmentQueries:
-    """Answers questions about segments. They raise NotFound for a missing stream."""
+def current(tx: Tx, request: pb.StreamInfo) -> pb.SegmentRanges:
+    """Return the active segments; none of a sealed stream. To clients, a log of theirs is a stream of one segment.
 
-    def __init__(self, db: Database) -> None:
-        self.db = db
+    Raises InvalidArgument for a stream that clients may not write.
+    """
+    name = name_of(request)
+    if find_stream(tx, name) is None and has_log(tx, name):
+        return segment_ranges(name, _EPOCH_OF_LOGS.segments)
+    stream = get_stream(tx, name).value
+    verify_writable(stream)
+    is_sealed = stream.state is StreamState.SEALED
+    return segment_ranges(name, () if is_sealed else current_epoch(tx, stream).segments)
 
-    async def current(self, request: pb.StreamInfo) -> pb.SegmentRanges:
-        """Return the active segments; none of a sealed stream. To clients, a log of theirs is a stream of one segment.
 
-        Raises InvalidArgument for a stream that clients may not write.
-        """
-        name = name_of(request)
+def of_epoch(tx: Tx, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
+    """Return the segments of an epoch. Raises NotFound."""
+    stream = get_stream(tx, name_of(request.streamInfo)).value
+    return segment_ranges(stream.name, StoredHistory(tx, stream).epoch(request.epoch).segments)
 
-        def look(tx: Tx) -> Epoch | None:
-            if find_stream(tx, name) is None and has_log(tx, name):
-                return _EPOCH_OF_LOGS
-            stream = get_stream(tx, name).value
-            verify_writable(stream)
-            return None if stream.state is StreamState.SEALED else current_epoch(tx, stream)
 
-        epoch = await self.db.read(look)
-        return segment_ranges(name, () if epoch is None else epoch.segments)
+def at_time(tx: Tx, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
+    """Return the cut of a time; the head for 0."""
+    stream, time_ms = get_stream(tx, name_of(request.streamInfo)).value, request.timestamp
+    cut = head_cut(tx, stream) if time_ms <= 0 else time_cut(tx, stream, time_ms)
+    info, location = info_of(stream.name), pb.SegmentsAtTime.SegmentLocation
+    return pb.SegmentsAtTime(
+        segments=[
+            location(segmentId=pb.SegmentId(streamInfo=info, segmentId=int(segment)), offset=offset)
+            for segment, offset in cut.offsets.items()
+            if offset >= 0  # the others begin behind the cut: readers meet them as successors
+        ]
+    )
 
-    async def of_epoch(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
-        """Return the segments of an epoch. Raises NotFound."""
-        name = name_of(request.streamInfo)
 
-        def look(tx: Tx) -> Epoch:
-            return StoredHistory(tx, get_stream(tx, name).value).epoch(request.epoch)
+def following(tx: Tx, request: pb.SegmentId) -> pb.SuccessorResponse:
+    """Return the successors of a segment, each with all its predecessors; none while it is active."""
+    stream = get_stream(tx, name_of(request.streamInfo)).value
+    history = StoredHistory(tx, stream)
+    return pb.SuccessorResponse(
+        segments=[
+            pb.SuccessorResponse.SegmentEntry(
+                segment=segment_range(stream.name, get_segment(history, each)), value=map(int, before)
+            )
+            for each, before in successors(history, SegmentId(request.segmentId)).items()
+        ]
+    )
 
-        return segment_ranges(name, (await self.db.read(look)).segments)
 
-    async def at_time(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
-        """Return the cut of a time; the head for 0."""
-        name = name_of(request.streamInfo)
+def between(tx: Tx, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
+    """Return the segments in either of two cuts or between them; an empty cut is the head or the tail.
 
-        def look(tx: Tx) -> StreamCut:
-            stream = get_stream(tx, name).value
-            if request.timestamp <= 0:
-                return head_cut(tx, stream)
-            return time_cut(tx, stream, request.timestamp)
-
-        cut = await self.db.read(look)
-        location = pb.SegmentsAtTime.SegmentLocation
-        return pb.SegmentsAtTime(
-            segments=[
-                location(
-                    segmentId=pb.SegmentId(streamInfo=info_of(name), segmentId=int(segment)), offset=offset
-                )
-                for segment, offset in cut.offsets.items()
-                if offset >= 0  # the others begin behind the cut: readers meet them as successors
-            ]
+    Raises InvalidCut, and InvalidArgument if the second cut is before the first, or more than SEGMENTS_MAX segments
+    lie between them: a reader must not take a part for all.
+    """
+    stream = get_stream(tx, name_of(request.streamInfo)).value
+    name, history = stream.name, StoredHistory(tx, stream)
+    # The field is named as a word of Python.
+    first, last = getattr(request, "from"), request.to
+    start = StreamCut(name, stream.stream_id, cut_of(first)) if first else head_cut(tx, stream)
+    end = StreamCut(name, stream.stream_id, cut_of(last)) if last else None
+    for cut in (start, end):
+        if cut is not None:
+            verify_cut(cut, history)
+    found = segments_between(history, start, end, limit=SEGMENTS_MAX + 1)
+    if len(found) > SEGMENTS_MAX:
+        reason = (
+            f"more than {SEGMENTS_MAX:,} segments lie between the cuts; ask for parts, with cuts in between"
         )
+        raise invalid_argument("cuts", name, reason)
+    info = info_of(name)
+    return pb.StreamCutRangeResponse(
+        segments=[pb.SegmentId(streamInfo=info, segmentId=int(each)) for each in found]
+    )
 
-    async def following(self, request: pb.SegmentId) -> pb.SuccessorResponse:
-        """Return the successors of a segment, each with all its predecessors; none while it is active."""
-        name = name_of(request.streamInfo)
 
-        def look(tx: Tx) -> list[pb.SuccessorResponse.SegmentEntry]:
-            stream = get_stream(tx, name).value
-            history = StoredHistory(tx, stream)
-            return [
-                pb.SuccessorResponse.SegmentEntry(
-                    segment=segment_range(name, get_segment(history, each)), value=map(int, before)
-                )
-                for each, before in successors(history, SegmentId(request.segmentId)).items()
-            ]
+def is_active(tx: Tx, request: pb.SegmentId) -> pb.SegmentValidityResponse:
+    """Return whether a segment is active."""
+    stream = get_stream(tx, name_of(request.streamInfo)).value
+    found = stream.state is not StreamState.SEALED and request.segmentId in current_epoch(tx, stream).by_id
+    return pb.SegmentValidityResponse(response=found)
 
-        return pb.SuccessorResponse(segments=await self.db.read(look))
 
-    async def between(self, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
-        """Return the segments in either of two cuts or between them; an empty cut is the head or the tail.
-
-        Raises InvalidCut, and InvalidArgument if the second cut is before the first, or more than SEGMENTS_MAX segments
-        lie between them: a reader must not take a part for all.
-        """
-        name = name_of(request.streamInfo)
-
-        def look(tx: Tx) -> tuple[SegmentId, ...]:
-            stream = get_stream(tx, name).value
-            history = StoredHistory(tx, stream)
-            # The field is named as a word of Python.
-            first, last = getattr(request, "from"), request.to
-            start = StreamCut(name, stream.stream_id, cut_of(first)) if first else head_cut(tx, stream)
-            end = StreamCut(name, stream.stream_id, cut_of(last)) if last else None
-            for cut in (start, end):
-                if cut is not None:
-                    verify_cut(cut, history)
-            return segments_between(history, start, end, limit=SEGMENTS_MAX + 1)
-
-        found = await self.db.read(look)
-        if len(found) > SEGMENTS_MAX:
-            reason = f"more than {SEGMENTS_MAX:,} segments lie between the cuts; ask for parts, with cuts in between"
-            raise invalid_argument("cuts", name, reason)
-        info = info_of(name)
-        return pb.StreamCutRangeResponse(
-            segments=[pb.SegmentId(streamInfo=info, segmentId=int(each)) for each in found]
-        )
-
-    async def is_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
-        """Return whether a segment is active."""
-        name = name_of(request.streamInfo)
-
-        def look(tx: Tx) -> bool:
-            stream = get_stream(tx, name).value
-            active = current_epoch(tx, stream).by_id
-            return stream.state is not StreamState.SEALED and request.segmentId in active
-
-        return pb.SegmentValidityResponse(response=await self.db.read(look))
-
-    async def is_cut(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
-        """Return whether a cut covers the key space exactly once."""
-
-        def look(tx: Tx) -> bool:
-            stream = get_stream(tx, name_of(request.streamInfo)).value
-            cut = StreamCut(stream.name, stream.stream_id, cut_of(request.cut))
-            try:
-                verify_cut(cut, StoredHistory(tx, stream))
-            except InvalidCut:
-                return False
-            return True
-
-        return pb.StreamCutValidityResponse(response=await self.db.read(look))
+def is_cut(tx: Tx, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
+    """Return whether a cut covers the key space exactly once."""
+    stream = get_stream(tx, name_of(request.streamInfo)).value
+    cut = StreamCut(stream.name, stream.stream_id, cut_of(request.cut))
+    try:
+        verify_cut(cut, StoredHistory(tx, stream))
+    except InvalidCut:
+        return pb.StreamCutValidityResponse(response=False)
+    return pb.StreamCutValidityResponse(response=True)

@@ -42,26 +42,31 @@ from eventproc.server.access.needs import (
     USER,
     Need,
 )
-from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.controller import controller_pb2 as pb, segment_queries as segments
 from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.controller.conversions import name_of, target_of
 from eventproc.server.controller.group_calls import GroupCalls
 from eventproc.server.controller.key_value_table_calls import KeyValueTableCalls
 from eventproc.server.controller.mark_calls import MarkCalls
-from eventproc.server.controller.segment_queries import SegmentQueries
 from eventproc.server.controller.transaction_calls import TransactionCalls
 from eventproc.server.wire.greeting import greets
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import (
     AlreadyExists,
     EventprocError,
     Fenced,
+    IllegalTransition,
     InvalidArgument,
     InvalidCut,
     NotFound,
     Pending,
     Rejected,
     Retryable,
+    ScopeNotEmpty,
+    StreamNotSealed,
+    StreamSealed,
+    TransactionAborted,
+    VersionConflict,
 )
 
 LOG = logging.getLogger("eventproc.server")
@@ -106,6 +111,60 @@ class Rule(NamedTuple):
     with_caller: bool = False
 
 
+Refused: TypeAlias = tuple[type[EventprocError] | str, ...]
+"""Errors: classes, or kinds of what is not found, or names of arguments that are not valid."""
+
+_BAD_NAME: Final[Refused] = ("stream name", "scope name")
+_CHANGE: Final[Mapping[str, Refused]] = {
+    "SCOPE_NOT_FOUND": ("scope",),
+    "STREAM_NOT_FOUND": (NotFound,),
+    "STREAM_SEALED": (StreamSealed,),
+}
+# One that is decided otherwise is not found either: the client must not try again.
+_DECISION: Final[Mapping[str, Refused]] = {
+    "TRANSACTION_NOT_FOUND": ("transaction", TransactionAborted, IllegalTransition),
+    "STREAM_NOT_FOUND": (NotFound,),
+}
+# While a scope is being deleted, the client tries again.
+_DELETING: Final[Mapping[str, Refused]] = {"FAILURE": (IllegalTransition,)}
+
+_STATUSES: Final[Mapping[str, Mapping[str, Refused]]] = {
+    "createScope": {"INVALID_SCOPE_NAME": (InvalidArgument,), **_DELETING},
+    "deleteScope": {
+        "SCOPE_NOT_FOUND": (NotFound, InvalidArgument),
+        "SCOPE_NOT_EMPTY": (ScopeNotEmpty,),
+        **_DELETING,
+    },
+    "deleteScopeRecursive": {"SCOPE_NOT_FOUND": (NotFound, InvalidArgument)},
+    "createStream": {
+        "INVALID_STREAM_NAME": _BAD_NAME,
+        "STREAM_EXISTS": (AlreadyExists,),
+        "SCOPE_NOT_FOUND": (NotFound,),
+    },
+    "updateStream": _CHANGE,
+    "truncateStream": _CHANGE,
+    "sealStream": _CHANGE,
+    "deleteStream": {"STREAM_NOT_FOUND": (NotFound,), "STREAM_NOT_SEALED": (StreamNotSealed,)},
+    "commitTransaction": _DECISION,
+    "abortTransaction": _DECISION,
+    "createKeyValueTable": {"INVALID_TABLE_NAME": _BAD_NAME, "SCOPE_NOT_FOUND": (NotFound,), **_DELETING},
+    "getKeyValueTableConfiguration": {"TABLE_NOT_FOUND": (NotFound,)},
+    "deleteKeyValueTable": {"TABLE_NOT_FOUND": (NotFound,)},
+    "listSubscribers": {"STREAM_NOT_FOUND": (NotFound,)},
+    "updateSubscriberStreamCut": {
+        "SUBSCRIBER_NOT_FOUND": ("subscriber",),
+        "STREAM_NOT_FOUND": (NotFound,),
+        "GENERATION_MISMATCH": (VersionConflict,),
+        "STREAM_CUT_NOT_VALID": (InvalidCut,),
+    },
+    "createReaderGroup": {"INVALID_RG_NAME": _BAD_NAME, "SCOPE_NOT_FOUND": ("scope",), **_DELETING},
+    "getReaderGroupConfig": {"RG_NOT_FOUND": (NotFound,)},
+    "deleteReaderGroup": {"RG_NOT_FOUND": (NotFound,)},
+    "updateReaderGroup": {"RG_NOT_FOUND": ("group",), "INVALID_CONFIG": (VersionConflict,)},
+}
+"""Errors of a method for which its reply has a status; the first one that fits decides. Others have codes of gRPC."""
+
+
 class Controller:
     """Answers all methods for one database.
 
@@ -125,9 +184,8 @@ class Controller:
         self.rules = self._all_rules(db)
 
     def _all_rules(self, db: Database) -> Mapping[str, Rule]:
-        catalog, segments, txns = CatalogCalls(db), SegmentQueries(db), TransactionCalls(db)
-        groups, marks = GroupCalls(db), MarkCalls(db)
-        tables = KeyValueTableCalls(db)
+        catalog, txns, groups = CatalogCalls(db), TransactionCalls(db), GroupCalls(db)
+        marks, tables, reads = MarkCalls(db), KeyValueTableCalls(db), self._reading
         return {
             "getControllerServerList": Rule(ANYONE, self._servers),
             "createStream": Rule(UPDATE_SCOPE, catalog.create_stream),
@@ -135,17 +193,19 @@ class Controller:
             "truncateStream": Rule(UPDATE_NAME, catalog.truncate_stream),
             "sealStream": Rule(UPDATE_NAME, catalog.seal_stream),
             "deleteStream": Rule(UPDATE_SCOPE, catalog.delete_stream),
-            "getCurrentSegments": Rule(READ_NAME, segments.current),
-            "getEpochSegments": Rule(READ_NAME, segments.of_epoch),
-            "getSegments": Rule(READ_NAME, segments.at_time),
-            "getSegmentsImmediatlyFollowing": Rule(READ_NAME, segments.following),  # its name is misspelled
-            "getSegmentsImmediatelyFollowing": Rule(READ_NAME, segments.following),
-            "getSegmentsBetween": Rule(READ_NAME, segments.between),
+            "getCurrentSegments": Rule(READ_NAME, reads(segments.current)),
+            "getEpochSegments": Rule(READ_NAME, reads(segments.of_epoch)),
+            "getSegments": Rule(READ_NAME, reads(segments.at_time)),
+            "getSegmentsImmediatlyFollowing": Rule(
+                READ_NAME, reads(segments.following)
+            ),  # its name is misspelled
+            "getSegmentsImmediatelyFollowing": Rule(READ_NAME, reads(segments.following)),
+            "getSegmentsBetween": Rule(READ_NAME, reads(segments.between)),
             "scale": Rule(UPDATE_NAME, catalog.scale),
             "checkScale": Rule(READ_NAME, catalog.check_scale),
             "getURI": Rule(READ_SEGMENT, self._locate),
-            "isSegmentValid": Rule(READ_NAME, segments.is_active),
-            "isStreamCutValid": Rule(READ_NAME, segments.is_cut),
+            "isSegmentValid": Rule(READ_NAME, reads(segments.is_active)),
+            "isStreamCutValid": Rule(READ_NAME, reads(segments.is_cut)),
             "createTransaction": Rule(UPDATE_NAME, txns.begin),
             "commitTransaction": Rule(UPDATE_NAME, txns.commit),
             "abortTransaction": Rule(UPDATE_NAME, txns.abort),
@@ -177,6 +237,24 @@ class Controller:
             "listStreamsInScopeForTag": Rule(USER, catalog.list_tagged, with_caller=True),
             "getControllerToBucketMapping": Rule(READ_SERVER, self._buckets),
         }
+
+    def _reading(self, look: Callable[[Tx, Any], Any]) -> Call:
+        """Return the function that answers with what one read transaction finds for the request."""
+
+        async def answer(request: Any) -> Any:
+            return await self._db.read(lambda tx: look(tx, request))
+
+        return answer
+
+    async def reply(self, name: str, request: Any, caller: Caller = TRUSTED) -> Any:
+        """Return the reply of a method to a caller who may call it. Raises EventprocError, NotPermitted."""
+        rule = self.rules[name]
+        try:
+            return await rule.call(request, *([caller] if rule.with_caller else []))
+        except EventprocError as why:
+            if (status := _status_in_reply(name, why)) is None:
+                raise
+            return GetMessageClass(SERVICE.methods_by_name[name].output_type)(status=status)
 
     def __mapping__(self) -> dict[str, Handler]:
         """Return the handlers of all methods, as grpclib asks for them."""
@@ -222,8 +300,7 @@ class Controller:
             request = await _request_of(name, stream)
             scope, local = target_of(request)
             rule.need.verify(caller, scope, local)
-            who = [caller] if rule.with_caller else []
-            reply = await rule.call(request, *who)
+            reply = await self.reply(name, request, caller)
             if "delegationToken" in reply.DESCRIPTOR.fields_by_name:
                 reply.delegationToken = self._authority.delegation_token(caller, f"{scope}/{local}")
             return reply
@@ -297,6 +374,15 @@ def _peer_wait(what: str) -> Iterator[None]:
         yield
     if scope.cancelled_caught:
         raise GRPCError(Status.DEADLINE_EXCEEDED, f"{what} within {PEER_WAIT_S} s")
+
+
+def _status_in_reply(name: str, why: EventprocError) -> str | None:
+    """Return the status of a method's reply for an error; None if it has none."""
+    kind = why.kind if isinstance(why, NotFound) else why.what if isinstance(why, InvalidArgument) else ""
+    for status, refused in _STATUSES.get(name, {}).items():
+        if any(each == kind if isinstance(each, str) else isinstance(why, each) for each in refused):
+            return status
+    return None
 
 
 def status_of(why: EventprocError) -> Status:

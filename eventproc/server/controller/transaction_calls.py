@@ -23,7 +23,7 @@ from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.marks import CommitTime, note_at_commit
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import Corrupt, IllegalTransition, NotFound, TransactionAborted
+from eventproc.store.model.errors import Corrupt
 from eventproc.store.model.time_marks import is_writer_name
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions import (
@@ -120,17 +120,7 @@ class TransactionCalls:
 
     async def _decide(self, request: pb.TxnRequest, decide: Callable[[Tx, int, str], None]) -> pb.TxnStatus:
         name, txn_id = name_of(request.streamInfo), txn_id_of(request.txnId)
-        try:
-            await self.db.write(
-                lambda tx: decide(tx, get_stream(tx, name).value.stream_id, txn_id), brief=True
-            )
-        except NotFound as why:
-            missing = pb.TxnStatus.TRANSACTION_NOT_FOUND
-            return pb.TxnStatus(
-                status=missing if why.kind == "transaction" else pb.TxnStatus.STREAM_NOT_FOUND
-            )
-        except (TransactionAborted, IllegalTransition):  # decided otherwise; the client must not try again
-            return pb.TxnStatus(status=pb.TxnStatus.TRANSACTION_NOT_FOUND)
+        await self.db.write(lambda tx: decide(tx, get_stream(tx, name).value.stream_id, txn_id), brief=True)
         return pb.TxnStatus()
 
     async def ping(self, request: pb.PingTxnRequest) -> pb.PingTxnStatus:
