@@ -6,26 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
-from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeClusterResponse
-from kafka.protocol.admin.configs import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from kafka.protocol.admin.topics import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
-
 from eventproc.server.kafka import admin_calls as a
 from eventproc.server.kafka.codec.message import (
     CLUSTER,
@@ -126,17 +106,14 @@ def _describe_cluster(body: Any) -> a.DescribeCluster:
 
 MESSAGES: Final = (
     # The versions that name topics by ids are not served.
-    KafkaMessage(CreateTopicsRequest, CreateTopicsResponse, 2, 6, _create_topics),
-    KafkaMessage(DeleteTopicsRequest, DeleteTopicsResponse, 1, 5, _delete_topics),
-    KafkaMessage(DeleteRecordsRequest, DeleteRecordsResponse, 0, 2, _delete_records),
-    KafkaMessage(DescribeConfigsRequest, DescribeConfigsResponse, 1, 4, _describe_configs),
-    KafkaMessage(AlterConfigsRequest, AlterConfigsResponse, 0, 2, partial(_altered, is_incremental=False)),
-    KafkaMessage(CreatePartitionsRequest, CreatePartitionsResponse, 0, 3, _create_partitions),
-    KafkaMessage(
-        *(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1),
-        partial(_altered, is_incremental=True),
-    ),
-    KafkaMessage(DescribeClusterRequest, DescribeClusterResponse, 0, 2, _describe_cluster),
+    KafkaMessage("CreateTopics", 2, 6, _create_topics),
+    KafkaMessage("DeleteTopics", 1, 5, _delete_topics),
+    KafkaMessage("DeleteRecords", 0, 2, _delete_records),
+    KafkaMessage("DescribeConfigs", 1, 4, _describe_configs),
+    KafkaMessage("AlterConfigs", 0, 2, partial(_altered, is_incremental=False)),
+    KafkaMessage("CreatePartitions", 0, 3, _create_partitions),
+    KafkaMessage("IncrementalAlterConfigs", 0, 1, partial(_altered, is_incremental=True)),
+    KafkaMessage("DescribeCluster", 0, 2, _describe_cluster),
 )
 
 

@@ -5,32 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kafka.protocol.admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from kafka.protocol.consumer import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 from eventproc.server.kafka import group_calls as g
 from eventproc.server.kafka.calls import TopicPlace
@@ -150,26 +125,22 @@ def _names(names: Any) -> Sequence[str]:
 
 
 MESSAGES: Final = (
-    KafkaMessage(FindCoordinatorRequest, FindCoordinatorResponse, 0, 4, _find),
-    KafkaMessage(JoinGroupRequest, JoinGroupResponse, 0, 7, _join),
-    KafkaMessage(SyncGroupRequest, SyncGroupResponse, 0, 5, _sync),
-    KafkaMessage(HeartbeatRequest, HeartbeatResponse, 0, 4, lambda body: g.GroupHeartbeat(_seat(body))),
-    KafkaMessage(LeaveGroupRequest, LeaveGroupResponse, 0, 5, _leave),
-    KafkaMessage(OffsetCommitRequest, OffsetCommitResponse, 2, 8, _commit),
-    KafkaMessage(OffsetFetchRequest, OffsetFetchResponse, 1, 8, _fetch),
-    KafkaMessage(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, _forget),
+    KafkaMessage("FindCoordinator", 0, 4, _find),
+    KafkaMessage("JoinGroup", 0, 7, _join),
+    KafkaMessage("SyncGroup", 0, 5, _sync),
+    KafkaMessage("Heartbeat", 0, 4, lambda body: g.GroupHeartbeat(_seat(body))),
+    KafkaMessage("LeaveGroup", 0, 5, _leave),
+    KafkaMessage("OffsetCommit", 2, 8, _commit),
+    KafkaMessage("OffsetFetch", 1, 8, _fetch),
+    KafkaMessage("OffsetDelete", 0, 0, _forget),
+    KafkaMessage("DescribeGroups", 0, 5, lambda body: g.DescribeGroups(_names(body.groups))),
     KafkaMessage(
-        *(DescribeGroupsRequest, DescribeGroupsResponse, 0, 5),
-        lambda body: g.DescribeGroups(_names(body.groups)),
-    ),
-    KafkaMessage(
-        *(ListGroupsRequest, ListGroupsResponse, 0, 4),
+        "ListGroups",
+        0,
+        4,
         lambda body: g.ListGroups(bounded(body.states_filter or (), "states") if body.version >= 4 else []),
     ),
-    KafkaMessage(
-        *(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2),
-        lambda body: g.DeleteGroups(_names(body.groups_names)),
-    ),
+    KafkaMessage("DeleteGroups", 0, 2, lambda body: g.DeleteGroups(_names(body.groups_names))),
 )
 
 

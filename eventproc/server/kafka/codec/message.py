@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import attrs
+from kafka.protocol import admin, consumer, metadata, producer, sasl
+
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.admin_calls import AdminCall
@@ -33,18 +36,36 @@ CLUSTER: Final = "eventproc"
 """Name of the cluster that clients see."""
 
 
-class KafkaMessage(NamedTuple):
-    """The classes of a call's messages, the versions that are served, and how a request becomes a call.
+_CLASSES: Final[dict[str, Any]] = {
+    name: found
+    for module in (admin, consumer, metadata, producer, sasl)
+    for name, found in vars(module).items()
+}
+"""The classes of all messages that the library knows, by their names."""
+
+
+@attrs.frozen
+class KafkaMessage:
+    """A call by its name, the versions that are served, and how a request becomes the call.
 
     is_head_plain: whether the head of the answer has no tagged fields in any version.
     """
 
-    request: Any
-    answer: Any
+    name: str
     least: int
     most: int
     call: Callable[[Any], Call]
     is_head_plain: bool = False
+    request: Any = attrs.field(init=False)
+    answer: Any = attrs.field(init=False)
+
+    @request.default
+    def _request(self) -> Any:
+        return _CLASSES[f"{self.name}Request"]
+
+    @answer.default
+    def _answer(self) -> Any:
+        return _CLASSES[f"{self.name}Response"]
 
     @property
     def key(self) -> int:

@@ -5,22 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kafka.protocol.consumer import (
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from kafka.protocol.producer import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
-
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.codec.message import (
     CLUSTER,
@@ -82,12 +66,12 @@ def _init_producer(body: Any) -> c.InitProducerId:
 
 
 MESSAGES: Final = (
-    KafkaMessage(ProduceRequest, ProduceResponse, 3, 9, _produce),
-    KafkaMessage(FetchRequest, FetchResponse, 4, 12, _fetch),
-    KafkaMessage(ListOffsetsRequest, ListOffsetsResponse, 1, 6, _list_offsets),
-    KafkaMessage(MetadataRequest, MetadataResponse, 1, 11, _metadata),
-    KafkaMessage(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4, _epochs),
-    KafkaMessage(InitProducerIdRequest, InitProducerIdResponse, 0, 4, _init_producer),
+    KafkaMessage("Produce", 3, 9, _produce),
+    KafkaMessage("Fetch", 4, 12, _fetch),
+    KafkaMessage("ListOffsets", 1, 6, _list_offsets),
+    KafkaMessage("Metadata", 1, 11, _metadata),
+    KafkaMessage("OffsetForLeaderEpoch", 2, 4, _epochs),
+    KafkaMessage("InitProducerId", 0, 4, _init_producer),
 )
 
 

@@ -6,18 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-
 from eventproc.server.kafka import transaction_calls as t
 from eventproc.server.kafka.codec.groups import commits_of
 from eventproc.server.kafka.codec.message import (
@@ -57,31 +45,22 @@ def _commit(body: Any) -> t.TxnOffsetCommit:
 
 
 MESSAGES: Final = (
-    KafkaMessage(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3, _add_partitions),
+    KafkaMessage("AddPartitionsToTxn", 0, 3, _add_partitions),
     KafkaMessage(
-        *(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 0, 3),
-        lambda body: t.AddOffsetsToTxn(_seat(body), text_of(body.group_id)),
+        "AddOffsetsToTxn", 0, 3, lambda body: t.AddOffsetsToTxn(_seat(body), text_of(body.group_id))
     ),
-    KafkaMessage(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 0, 3, _commit),
-    KafkaMessage(
-        *(EndTxnRequest, EndTxnResponse, 0, 3),
-        lambda body: t.EndTxn(_seat(body), body.committed),
-    ),
+    KafkaMessage("TxnOffsetCommit", 0, 3, _commit),
+    KafkaMessage("EndTxn", 0, 3, lambda body: t.EndTxn(_seat(body), body.committed)),
 )
 
 
-_FENCED_SINCE: Final = {
-    InitProducerIdRequest: 4,
-    AddPartitionsToTxnRequest: 2,
-    AddOffsetsToTxnRequest: 2,
-    EndTxnRequest: 2,
-}
+_FENCED_SINCE: Final = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 """The first versions whose clients know PRODUCER_FENCED. Members of groups never learn it."""
 
 
 def known_code(request: KafkaRequest, code: KafkaCode) -> int:
     """Return a code that the client knows, as a number: a client of an old version does not know PRODUCER_FENCED."""
-    since = _FENCED_SINCE.get(request.message.request)
+    since = _FENCED_SINCE.get(request.message.name)
     if code is KafkaCode.PRODUCER_FENCED and (since is None or request.version < since):
         return int(KafkaCode.INVALID_PRODUCER_EPOCH)
     return int(code)
