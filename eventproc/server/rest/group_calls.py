@@ -169,8 +169,11 @@ async def list_dead_letters(
 ) -> Page[DeadLetter]:
     """List the pending dead letters of a group, to a caller that may read the streams that hold them."""
     name = f"{scope}/{group}"
-    found = await call.ep.dead_letters(name).list(limit=limit + 1, after=after)
-    return page_of([readable(call, name, each) for each in found], limit, lambda each: each.id)
+    letters = call.ep.dead_letters(name)
+    found = await letters.list(limit=limit, after=after)
+    # It may have ended at a number of bytes.
+    is_last = not found or not await letters.list(limit=1, after=found[-1].id)
+    return Page([readable(call, name, each) for each in found], None if is_last else found[-1].id)
 
 
 async def describe_dead_letter(
