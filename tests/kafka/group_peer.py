@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.kafka.peer import KafkaPeer
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.protocol.admin import (
-        DeleteGroupsRequest,
-        DeleteGroupsResponse,
-        DescribeGroupsRequest,
-        DescribeGroupsResponse,
-        ListGroupsRequest,
-        ListGroupsResponse,
-    )
-    from kafka.protocol.consumer import (
-        HeartbeatRequest,
-        HeartbeatResponse,
-        JoinGroupRequest,
-        JoinGroupResponse,
-        LeaveGroupRequest,
-        LeaveGroupResponse,
-        OffsetCommitRequest,
-        OffsetCommitResponse,
-        OffsetDeleteRequest,
-        OffsetDeleteResponse,
-        OffsetFetchRequest,
-        OffsetFetchResponse,
-        SyncGroupRequest,
-        SyncGroupResponse,
-    )
-    from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP_CALLS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47}
 """The numbers of the calls about groups."""
@@ -48,6 +20,15 @@ def assignment(topic: str, *partitions: int) -> bytes:
     name = topic.encode()
     head = b"\0\0" + (1).to_bytes(4, "big") + len(name).to_bytes(2, "big") + name
     return head + len(partitions).to_bytes(4, "big") + numbers + bytes(4)
+
+
+def to_commit(topic: str, numbers: Mapping[int, int], note: str = "") -> list[dict[str, Any]]:
+    """Return the numbers of partitions of a topic as a request has them."""
+    parts = [
+        {"partition_index": part, "committed_offset": number, "committed_metadata": note}
+        for part, number in numbers.items()
+    ]
+    return [{"name": topic, "partitions": parts}]
 
 
 P = TypeVar("P", bound=KafkaPeer)
@@ -78,11 +59,10 @@ class GroupPeer(KafkaPeer):
     def find(self, version: int = 4, kind: int = 0) -> tuple[int, str, int]:
         """Return the code, the host and the port of the server of the group."""
         if version >= 4:
-            request = FindCoordinatorRequest(version=version, key_type=kind, coordinator_keys=[self.group])
-            (found,) = self.ask(request, FindCoordinatorResponse, version).coordinators
+            asked = self.ask("FindCoordinator", version, key_type=kind, coordinator_keys=[self.group])
+            (found,) = asked.coordinators
         else:
-            request = FindCoordinatorRequest(version=version, key=self.group, key_type=kind)
-            found = self.ask(request, FindCoordinatorResponse, version)
+            found = self.ask("FindCoordinator", version, key=self.group, key_type=kind)
         return found.error_code, found.host, found.port
 
     def join(
@@ -96,39 +76,37 @@ class GroupPeer(KafkaPeer):
         name: str = "range",
     ) -> Any:
         """Join, with the id that it is given where it needs one; return the answer."""
-        request = JoinGroupRequest(
-            version=version,
+        ask = partial(
+            self.ask,
+            "JoinGroup",
+            version,
             group_id=self.group,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=round_ms,
-            member_id=self.member_id,
             group_instance_id=instance if version >= 5 else None,
             protocol_type="consumer",
-            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(version=version, name=name, metadata=said)],
+            protocols=[{"name": name, "metadata": said}],
         )
-        found = self.ask(request, JoinGroupResponse, version)
+        found = ask(member_id=self.member_id)
         if found.error_code == 79:
-            self.member_id = request.member_id = found.member_id
-            found = self.ask(request, JoinGroupResponse, version)
+            self.member_id = found.member_id
+            found = ask(member_id=self.member_id)
         if found.error_code == 0:
             self.member_id, self.generation = found.member_id, found.generation_id
         return found
 
     def sync(self, given: Mapping[str, bytes] | None = None, version: int = 5) -> tuple[int, bytes]:
         """Return the code and the assignment. given: what each member gets, from the leader."""
-        kind = SyncGroupRequest.SyncGroupRequestAssignment
-        request = SyncGroupRequest(
-            version=version,
+        found = self.ask(
+            "SyncGroup",
+            version,
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=[
-                kind(version=version, member_id=name, assignment=each) for name, each in (given or {}).items()
-            ],
+            assignments=[{"member_id": name, "assignment": each} for name, each in (given or {}).items()],
         )
-        found = self.ask(request, SyncGroupResponse, version)
         return found.error_code, bytes(found.assignment)
 
     def consume_alone(self, topic: str, *partitions: int, **options: Any) -> None:
@@ -138,25 +116,24 @@ class GroupPeer(KafkaPeer):
 
     def beat(self, version: int = 4, *, instance: str | None = None) -> int:
         """Send a heartbeat; return the code."""
-        request = HeartbeatRequest(
-            version=version,
+        found = self.ask(
+            "Heartbeat",
+            version,
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=instance if version >= 3 else None,
         )
-        code: int = self.ask(request, HeartbeatResponse, version).error_code
+        code: int = found.error_code
         return code
 
     def leave(self, version: int = 5) -> int:
         """Leave; return the code."""
+        member = {"member_id": self.member_id}
         if version < 3:
-            request = LeaveGroupRequest(version=version, group_id=self.group, member_id=self.member_id)
-            left = self.ask(request, LeaveGroupResponse, version)
+            left = self.ask("LeaveGroup", version, group_id=self.group, **member)
         else:
-            member = LeaveGroupRequest.MemberIdentity(version=version, member_id=self.member_id)
-            request = LeaveGroupRequest(version=version, group_id=self.group, members=[member])
-            (left,) = self.ask(request, LeaveGroupResponse, version).members
+            (left,) = self.ask("LeaveGroup", version, group_id=self.group, members=[member]).members
         code: int = left.error_code
         return code
 
@@ -169,23 +146,16 @@ class GroupPeer(KafkaPeer):
         instance: str | None = None,
     ) -> list[int]:
         """Commit numbers of partitions; return the codes."""
-        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        parts = [
-            of_topic.OffsetCommitRequestPartition(
-                version=version, partition_index=part, committed_offset=number, committed_metadata=note
-            )
-            for part, number in numbers.items()
-        ]
-        request = OffsetCommitRequest(
-            version=version,
+        found = self.ask(
+            "OffsetCommit",
+            version,
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
             group_instance_id=instance,
-            topics=[of_topic(version=version, name=topic, partitions=parts)],
+            topics=to_commit(topic, numbers, note),
         )
-        (found,) = self.ask(request, OffsetCommitResponse, version).topics
-        return [each.error_code for each in found.partitions]
+        return [part.error_code for each in found.topics for part in each.partitions]
 
     def committed(
         self, topic: str | None, partitions: Sequence[int] = (), version: int = 8
@@ -206,50 +176,36 @@ class GroupPeer(KafkaPeer):
     def _offsets(
         self, topic: str | None, partitions: Sequence[int], version: int, *, needs_stable: bool
     ) -> Any:
-        of_group = OffsetFetchRequest.OffsetFetchRequestGroup
-        kind: Any = (
-            of_group.OffsetFetchRequestTopics if version >= 8 else OffsetFetchRequest.OffsetFetchRequestTopic
-        )
-        topics: Any = None
+        topics = None
         if topic is not None:
-            topics = [kind(version=version, name=topic, partition_indexes=list(partitions))]
+            topics = [{"name": topic, "partition_indexes": list(partitions)}]
+        group = {"group_id": self.group, "topics": topics}
         if version >= 8:
-            groups = [of_group(version=version, group_id=self.group, topics=topics)]
-            request = OffsetFetchRequest(version=version, groups=groups, require_stable=needs_stable)
-            return self.ask(request, OffsetFetchResponse, version).groups[0].topics
-        request = OffsetFetchRequest(
-            version=version, group_id=self.group, topics=topics, require_stable=needs_stable
-        )
-        return self.ask(request, OffsetFetchResponse, version).topics
+            found = self.ask("OffsetFetch", version, groups=[group], require_stable=needs_stable).groups[0]
+        else:
+            found = self.ask("OffsetFetch", version, **group, require_stable=needs_stable)
+        return found.topics
 
     def describe(self, version: int = 5) -> Any:
         """Return the group as administrators see it."""
-        request = DescribeGroupsRequest(
-            version=version, groups=[self.group], include_authorized_operations=False
-        )
-        (found,) = self.ask(request, DescribeGroupsResponse, version).groups
-        return found
+        found = self.ask("DescribeGroups", version, groups=[self.group], include_authorized_operations=False)
+        (group,) = found.groups
+        return group
 
     def names(self, version: int = 4, states: Sequence[str] = ()) -> list[str]:
         """Return the names of all groups."""
-        request = ListGroupsRequest(version=version, states_filter=list(states))
-        return [each.group_id for each in self.ask(request, ListGroupsResponse, version).groups]
+        found = self.ask("ListGroups", version, states_filter=list(states)).groups
+        return [each.group_id for each in found]
 
     def delete(self, version: int = 2) -> int:
         """Delete the group; return the code."""
-        request = DeleteGroupsRequest(version=version, groups_names=[self.group])
-        (found,) = self.ask(request, DeleteGroupsResponse, version).results
+        (found,) = self.ask("DeleteGroups", version, groups_names=[self.group]).results
         code: int = found.error_code
         return code
 
     def forget(self, topic: str, *partitions: int) -> tuple[int, list[int]]:
         """Forget what was committed; return the code, and those of the partitions."""
-        of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-        parts = [
-            of_topic.OffsetDeleteRequestPartition(version=0, partition_index=each) for each in partitions
-        ]
-        request = OffsetDeleteRequest(
-            version=0, group_id=self.group, topics=[of_topic(version=0, name=topic, partitions=parts)]
-        )
-        found = self.ask(request, OffsetDeleteResponse, 0)
+        parts = [{"partition_index": each} for each in partitions]
+        topics = [{"name": topic, "partitions": parts}]
+        found = self.ask("OffsetDelete", 0, group_id=self.group, topics=topics)
         return found.error_code, [part.error_code for each in found.topics for part in each.partitions]

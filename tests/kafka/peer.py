@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,56 +18,12 @@ with warnings.catch_warnings():
     warnings.simplefilter(
         "ignore", DeprecationWarning
     )  # how it reads its messages is deprecated in 3.11 and 3.12
-    from kafka.protocol.admin.cluster import (
-        DescribeClusterRequest as DescribeClusterRequest,
-        DescribeClusterResponse as DescribeClusterResponse,
-    )
-    from kafka.protocol.admin.configs import (
-        AlterConfigsRequest as AlterConfigsRequest,
-        AlterConfigsResponse as AlterConfigsResponse,
-        DescribeConfigsRequest as DescribeConfigsRequest,
-        DescribeConfigsResponse as DescribeConfigsResponse,
-        IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse,
-    )
-    from kafka.protocol.admin.topics import (
-        CreatePartitionsRequest as CreatePartitionsRequest,
-        CreatePartitionsResponse as CreatePartitionsResponse,
-        CreateTopicsRequest as CreateTopicsRequest,
-        CreateTopicsResponse as CreateTopicsResponse,
-        DeleteRecordsRequest as DeleteRecordsRequest,
-        DeleteRecordsResponse as DeleteRecordsResponse,
-        DeleteTopicsRequest as DeleteTopicsRequest,
-        DeleteTopicsResponse as DeleteTopicsResponse,
-    )
-    from kafka.protocol.consumer import (
-        FetchRequest,
-        FetchResponse as FetchResponse,
-        ListOffsetsRequest as ListOffsetsRequest,
-        ListOffsetsResponse as ListOffsetsResponse,
-        OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
-        OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse,
-    )
-    from kafka.protocol.metadata import (
-        MetadataRequest as MetadataRequest,
-        MetadataResponse as MetadataResponse,
-    )
-    from kafka.protocol.metadata.api_versions import (
-        ApiVersionsRequest as ApiVersionsRequest,
-        ApiVersionsResponse as ApiVersionsResponse,
-    )
-    from kafka.protocol.producer import (
-        InitProducerIdRequest as InitProducerIdRequest,
-        InitProducerIdResponse as InitProducerIdResponse,
-        ProduceRequest as ProduceRequest,
-        ProduceResponse as ProduceResponse,
-    )
-    from kafka.protocol.sasl import (
-        SaslAuthenticateRequest as SaslAuthenticateRequest,
-        SaslAuthenticateResponse as SaslAuthenticateResponse,
-        SaslHandshakeRequest as SaslHandshakeRequest,
-        SaslHandshakeResponse as SaslHandshakeResponse,
-    )
+    from kafka.protocol import admin, consumer, metadata, producer, sasl
+
+CLASSES: dict[str, Any] = {}
+"""The classes of all messages by their names."""
+for module in (admin, consumer, metadata, producer, sasl):
+    CLASSES.update(vars(module))
 
 HEAD = struct.Struct(">hhih")
 
@@ -101,78 +58,93 @@ class KafkaPeer:
         except ConnectionResetError:
             return b""
 
-    def ask(self, request: Any, response: Any, version: int) -> Any:
+    def ask(self, call: str, version: int, /, **fields: object) -> Any:
         """Send a request, and return the body of its answer."""
-        self.send(framed(request, version))
-        answer = self.take()
-        assert int.from_bytes(answer[:4], "big") == 7
-        tags = request.API_KEY != 18 and response.flexible_version_q(version)
-        return response.decode(memoryview(answer)[4 + tags :], version=version)
+        self.send(framed(call, version, **fields))
+        return answer_of(call, version, self.take())
+
+    def announced(self) -> dict[int, range]:
+        """Return the versions of each call that the server announces."""
+        found = self.ask("ApiVersions", 0).api_keys
+        return {each.api_key: range(each.min_version, each.max_version + 1) for each in found}
 
     def log_in(self, user: str, password: str) -> None:
         """Show who the client is, by PLAIN."""
-        self.ask(SaslHandshakeRequest(version=1, mechanism="PLAIN"), SaslHandshakeResponse, 1)
-        message = SaslAuthenticateRequest(version=1, auth_bytes=f"\0{user}\0{password}".encode())
-        assert self.ask(message, SaslAuthenticateResponse, 1).error_code == 0
+        self.ask("SaslHandshake", 1, mechanism="PLAIN")
+        message = f"\0{user}\0{password}".encode()
+        assert self.ask("SaslAuthenticate", 1, auth_bytes=message).error_code == 0
 
     def produce(self, topic: str, batch: bytes, partition: int = 0, version: int = 9) -> tuple[int, int]:
         """Send a batch; return the code and the offset of its answer."""
-        request = produce_request(topic, batch, partition, version)
-        found = self.ask(request, ProduceResponse, version).responses[0].partition_responses[0]
-        return found.error_code, found.base_offset
+        (found,) = self.ask("Produce", version, **to_produce(topic, batch, partition=partition)).responses
+        (part,) = found.partition_responses
+        return part.error_code, part.base_offset
 
     def fetch(
         self, topic: str, offset: int, version: int = 11, *, wait_ms: int = 0, bytes_min: int = 1
     ) -> tuple[int, int, bytes]:
         """Return the code, the end and the records of a partition."""
-        request = fetch_request(topic, offset, version, wait_ms=wait_ms, bytes_min=bytes_min)
-        found = self.ask(request, FetchResponse, version).responses[0].partitions[0]
+        fields = to_fetch(topic, offset, wait_ms=wait_ms, bytes_min=bytes_min)
+        found = self.ask("Fetch", version, **fields).responses[0].partitions[0]
         return found.error_code, found.high_watermark, bytes(found.records or b"")
 
 
-def fetch_request(topic: str, offset: int, version: int = 11, *, wait_ms: int = 0, bytes_min: int = 1) -> Any:
-    topics = FetchRequest.FetchTopic
-    part = topics.FetchPartition(
-        version=version, partition=0, fetch_offset=offset, partition_max_bytes=1_000_000
-    )
-    return FetchRequest(
-        version=version,
-        max_wait_ms=wait_ms,
-        min_bytes=bytes_min,
-        max_bytes=1_000_000,
-        topics=[topics(version=version, topic=topic, partitions=[part])],
-    )
+def to_fetch(topic: str, offset: int, *, wait_ms: int = 0, bytes_min: int = 1) -> dict[str, Any]:
+    """Return the fields of a request for the records of a partition."""
+    part = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1_000_000}
+    return {
+        "max_wait_ms": wait_ms,
+        "min_bytes": bytes_min,
+        "max_bytes": 1_000_000,
+        "topics": [{"topic": topic, "partitions": [part]}],
+    }
 
 
-def produce_request(topic: str, batch: bytes, partition: int = 0, version: int = 9, acks: int = -1) -> Any:
-    topics = ProduceRequest.TopicProduceData
-    part = topics.PartitionProduceData(version=version, index=partition, records=batch)
-    asked = topics(version=version, name=topic, partition_data=[part])
-    return ProduceRequest(version=version, transactional_id=None, acks=acks, timeout_ms=1, topic_data=[asked])
+def to_produce(
+    topic: str, *batches: bytes, partition: int = 0, acks: int = -1, name: str | None = None
+) -> dict[str, Any]:
+    """Return the fields of a request with batches of a partition. name: of the transactions of the producer."""
+    parts = [{"index": partition, "records": each} for each in batches]
+    topics = [{"name": topic, "partition_data": parts}]
+    return {"transactional_id": name, "acks": acks, "timeout_ms": 1, "topic_data": topics}
 
 
-def new_topic(name: str, partitions: int, version: int = 5, **configs: str) -> Any:
+def new_topic(name: str, partitions: int, **configs: str) -> dict[str, Any]:
     """Return a topic to create. configs: with _ in place of the dots of their names."""
-    of_topic = CreateTopicsRequest.CreatableTopic
-    given = [
-        of_topic.CreatableTopicConfig(version=version, name=key.replace("_", "."), value=value)
-        for key, value in configs.items()
-    ]
-    return of_topic(
-        version=version,
-        name=name,
-        num_partitions=partitions,
-        replication_factor=-1,
-        assignments=[],
-        configs=given,
-    )
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": -1,
+        "assignments": [],
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
+    }
 
 
-def framed(request: Any, version: int) -> bytes:
+def message_of(kind: Any, version: int, fields: Mapping[str, object]) -> Any:
+    """Return a message, or a part of one, whose own parts are given by their fields."""
+    made = {
+        name: [message_of(kind.fields[name].data_class, version, each) for each in value]
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+        else value
+        for name, value in fields.items()
+    }
+    return kind(version=version, **made)
+
+
+def framed(call: str, version: int, /, **fields: object) -> bytes:
     """Return the frame of a request with number 7."""
+    request = message_of(CLASSES[f"{call}Request"], version, fields)
     body: bytes = bytes(request.encode(version=version))
     head = HEAD.pack(request.API_KEY, version, 7, 1) + b"p" + b"\0" * request.flexible_version_q(version)
     return b"".join((struct.pack(">i", len(head) + len(body)), head, body))
+
+
+def answer_of(call: str, version: int, frame: bytes) -> Any:
+    """Return the body of the answer to request 7."""
+    assert int.from_bytes(frame[:4], "big") == 7
+    kind = CLASSES[f"{call}Response"]
+    tags = call != "ApiVersions" and kind.flexible_version_q(version)
+    return kind.decode(memoryview(frame)[4 + tags :], version=version)
 
 
 def batch_of(

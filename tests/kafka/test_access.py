@@ -16,15 +16,7 @@ from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.kafka.clients import Record, confluent_consumer, confluent_produce, confluent_producer, take
 from tests.kafka.group_peer import GroupPeer, assignment
-from tests.kafka.peer import (
-    PLAIN_BATCH,
-    FetchResponse,
-    KafkaPeer,
-    MetadataRequest,
-    fetch_request,
-    framed,
-    produce_request,
-)
+from tests.kafka.peer import PLAIN_BATCH, KafkaPeer, answer_of, framed, to_fetch, to_produce
 from tests.server.support import ServerProcess
 
 pytestmark = pytest.mark.subprocess
@@ -153,7 +145,7 @@ async def test_a_peer_without_credentials_learns_and_stores_nothing(
     server: ServerProcess, certified: dict[str, Path]
 ) -> None:
     with KafkaPeer(server.kafka, certified["authority"]) as peer:
-        peer.send(framed(produce_request("orders", PLAIN_BATCH), 9))
+        peer.send(framed("Produce", 9, **to_produce("orders", PLAIN_BATCH)))
         assert peer.take() == b""
 
 
@@ -168,8 +160,7 @@ async def test_a_consumer_that_waits_gets_nothing_after_its_permission_was_revok
         while other.fetch("others", 0)[0] != 0:
             pass
         waiting.send(
-            framed(MetadataRequest(version=9, topics=[]), 9)
-            + framed(fetch_request("others", 0, wait_ms=30_000), 11)
+            framed("Metadata", 9, topics=[]) + framed("Fetch", 11, **to_fetch("others", 0, wait_ms=30_000))
         )
         waiting.take()  # the next request has begun
         await ep.users.revoke("stranger", "shop/others")
@@ -177,7 +168,7 @@ async def test_a_consumer_that_waits_gets_nothing_after_its_permission_was_revok
             pass
         async with (await ep.topic("shop/others")).writer() as writer:
             await writer.write(b"not for it")
-        answer = FetchResponse.decode(memoryview(waiting.take())[4:], version=11)
+        answer = answer_of("Fetch", 11, waiting.take())
         (found,) = answer.responses[0].partitions
     assert (found.error_code, bytes(found.records or b"")) == (29, b"")
 

@@ -41,16 +41,7 @@ from tests.kafka.admin_clients import (
 )
 from tests.kafka.admin_versions import changed, described, truncated
 from tests.kafka.clients import Record, confluent_consumer, confluent_produce, take
-from tests.kafka.peer import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    KafkaPeer,
-    batch_of,
-    framed,
-    new_topic,
-)
+from tests.kafka.peer import KafkaPeer, batch_of, framed, new_topic
 from tests.server.support import ServerProcess
 
 pytestmark = pytest.mark.subprocess
@@ -348,14 +339,10 @@ async def test_growing_can_be_tried_and_names_only_the_only_broker(
 async def test_a_call_that_waits_for_nothing_creates_and_deletes_completely(
     peer: KafkaPeer, ep: Eventproc
 ) -> None:
-    topics = [new_topic("hurried", 2)]
-    request = CreateTopicsRequest(version=5, topics=topics, timeout_ms=0, validate_only=False)
-    answer = peer.ask(request, CreateTopicsResponse, 5).topics[0]
-    assert answer.error_code in (0, 7)
-    again = CreateTopicsRequest(version=5, topics=topics, timeout_ms=60_000, validate_only=False)
-    assert peer.ask(again, CreateTopicsResponse, 5).topics[0].error_code == 36
-    gone = DeleteTopicsRequest(version=5, topic_names=["hurried", "hurried"], timeout_ms=0)
-    answers = peer.ask(gone, DeleteTopicsResponse, 5).responses
+    create = partial(peer.ask, "CreateTopics", 5, topics=[new_topic("hurried", 2)], validate_only=False)
+    assert create(timeout_ms=0).topics[0].error_code in (0, 7)
+    assert create(timeout_ms=60_000).topics[0].error_code == 36
+    answers = peer.ask("DeleteTopics", 5, topic_names=["hurried", "hurried"], timeout_ms=0).responses
     assert [each.error_code for each in answers] == [0, 3]
     assert not await exists(ep, "hurried")
 
@@ -377,18 +364,18 @@ async def test_a_creation_that_two_clients_ask_for_succeeds_once(
 async def test_a_request_creates_many_topics_and_more_than_the_bound_end_its_connection(
     peer: KafkaPeer, ep: Eventproc
 ) -> None:
-    def request(count: int, is_dry: bool) -> CreateTopicsRequest:
+    def request(count: int, is_dry: bool) -> dict[str, Any]:
         topics = [new_topic(f"many-{each}", 1) for each in range(count)]
-        return CreateTopicsRequest(version=5, topics=topics, timeout_ms=60_000, validate_only=is_dry)
+        return {"topics": topics, "timeout_ms": 60_000, "validate_only": is_dry}
 
-    answers = peer.ask(request(50, False), CreateTopicsResponse, 5).topics
+    answers = peer.ask("CreateTopics", 5, **request(50, False)).topics
     assert {each.error_code for each in answers} == {0}
     assert [each.name for each in await ep.topics("shop", prefix="many-")] == sorted(
         f"shop/many-{each}" for each in range(50)
     )
-    answers = peer.ask(request(5_000, True), CreateTopicsResponse, 5).topics
+    answers = peer.ask("CreateTopics", 5, **request(5_000, True)).topics
     assert [each.error_code for each in answers].count(36) == 50
-    peer.send(framed(request(5_001, True), 5))
+    peer.send(framed("CreateTopics", 5, **request(5_001, True)))
     assert peer.take() == b""
 
 

@@ -12,7 +12,7 @@ import pytest
 from eventproc.errors import GroupNotEmpty, InvalidArgument, NotAProcessorGroup, NotAReaderGroup
 from eventproc.runtime import Eventproc
 from tests.kafka.group_peer import GROUP_CALLS, GroupPeer, assignment, connecting
-from tests.kafka.peer import ApiVersionsRequest, ApiVersionsResponse, KafkaPeer, batch_of
+from tests.kafka.peer import KafkaPeer, batch_of
 from tests.server.support import ServerProcess
 
 pytestmark = pytest.mark.subprocess
@@ -62,8 +62,7 @@ async def test_each_call_about_groups_is_answered_in_each_version_that_is_announ
     connect: Connect, topic: str, server: ServerProcess
 ) -> None:
     with KafkaPeer(server.kafka) as stranger:
-        announced = stranger.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
-    versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in announced}
+        versions = stranger.announced()
     assert versions.keys() >= GROUP_CALLS
     host, port = server.kafka.rsplit(":", 1)
     for version in versions[10]:

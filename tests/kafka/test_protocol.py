@@ -23,24 +23,11 @@ from tests.kafka.group_peer import GROUP_CALLS
 from tests.kafka.peer import (
     HEAD,
     PLAIN_BATCH,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
     KafkaPeer,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    ProduceRequest,
-    ProduceResponse,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
+    answer_of,
     batch_of,
     framed,
-    produce_request,
+    to_produce,
 )
 from tests.kafka.transaction_peer import TRANSACTION_CALLS
 from tests.server.support import ServerProcess
@@ -133,14 +120,14 @@ async def test_each_producer_gets_an_identity_of_its_own_and_the_next_epoch_of_t
     peer: KafkaPeer,
 ) -> None:
     def ask(producer_id: int, epoch: int, transactional_id: str | None = None) -> tuple[int, int, int]:
-        request = InitProducerIdRequest(
-            version=4,
+        found = peer.ask(
+            "InitProducerId",
+            4,
             transactional_id=transactional_id,
             transaction_timeout_ms=1,
             producer_id=producer_id,
             producer_epoch=epoch,
         )
-        found = peer.ask(request, InitProducerIdResponse, 4)
         return found.error_code, found.producer_id, found.producer_epoch
 
     one, two = ask(-1, -1), ask(-1, -1)
@@ -212,24 +199,16 @@ async def test_what_the_batches_of_a_request_become_is_bounded_together(
 ) -> None:
     small = bytes(cramjam.zstd.compress(bytes(8 * 2**20)))
     bomb = sealed(bytearray(altered(PLAIN_BATCH, 21, b"\0\4")[:61] + small))
-    topics = ProduceRequest.TopicProduceData
-    parts = [topics.PartitionProduceData(version=9, index=0, records=bomb) for _ in range(1_000)]
-    asked = topics(version=9, name=topic, partition_data=parts)
-    request = ProduceRequest(version=9, transactional_id=None, acks=-1, timeout_ms=1, topic_data=[asked])
     process = psutil.Process(server.pid)
     before = process.memory_info().rss
-    answers = peer.ask(request, ProduceResponse, 9).responses[0].partition_responses
+    answers = peer.ask("Produce", 9, **to_produce(topic, *[bomb] * 1_000)).responses[0].partition_responses
     assert {each.error_code for each in answers[3:]} == {10}
     assert process.memory_info().rss - before < 128 * 2**20
 
 
 async def test_many_batches_of_a_request_are_appended_in_linear_time(peer: KafkaPeer, topic: str) -> None:
-    topics = ProduceRequest.TopicProduceData
     batches = [batch_of(b"a", producer=(9, 0), first=each) for each in range(5_000)]
-    parts = [topics.PartitionProduceData(version=9, index=0, records=each) for each in batches]
-    asked = topics(version=9, name=topic, partition_data=parts)
-    request = ProduceRequest(version=9, transactional_id=None, acks=-1, timeout_ms=1, topic_data=[asked])
-    answers = peer.ask(request, ProduceResponse, 9).responses[0].partition_responses
+    answers = peer.ask("Produce", 9, **to_produce(topic, *batches)).responses[0].partition_responses
     assert [each.base_offset for each in answers] == list(range(5_000))
 
 
@@ -239,7 +218,7 @@ async def test_batches_that_want_no_answer_are_stored_although_their_producer_le
     batch = batch_of(*[bytes(1_000)] * 100)
     with KafkaPeer(server.kafka) as peer:
         for _ in range(20):
-            peer.send(framed(produce_request(topic, batch, acks=0), 9))
+            peer.send(framed("Produce", 9, **to_produce(topic, batch, acks=0)))
     async with (await ep.topic(f"shop/{topic}")).reader() as reader:
         with anyio.fail_after(PATIENCE_S):
             count = 0
@@ -250,21 +229,20 @@ async def test_batches_that_want_no_answer_are_stored_although_their_producer_le
 
 
 async def test_a_refused_batch_that_wants_no_answer_ends_the_connection(peer: KafkaPeer, topic: str) -> None:
-    peer.send(framed(produce_request(topic, PLAIN_BATCH), 9))
-    peer.send(framed(produce_request("absent", PLAIN_BATCH, acks=0), 9))
+    peer.send(framed("Produce", 9, **to_produce(topic, PLAIN_BATCH)))
+    peer.send(framed("Produce", 9, **to_produce("absent", PLAIN_BATCH, acks=0)))
     assert peer.take() != b""  # the answer to the batch before it
     assert peer.take() == b""
 
 
 async def test_names_that_no_topic_can_have_are_invalid(peer: KafkaPeer) -> None:
-    names = [MetadataRequest.MetadataRequestTopic(version=9, name=each) for each in ("a/b", "", "a/b")]
-    topics = peer.ask(MetadataRequest(version=9, topics=names), MetadataResponse, 9).topics
+    names = [{"name": each} for each in ("a/b", "", "a/b")]
+    topics = peer.ask("Metadata", 9, topics=names).topics
     assert [(each.name, each.error_code) for each in topics] == [("a/b", 17), ("", 17)]
 
 
 async def test_a_request_that_names_more_than_the_bound_ends_its_connection(peer: KafkaPeer) -> None:
-    names = [MetadataRequest.MetadataRequestTopic(version=9, name="t")] * 5_001
-    peer.send(framed(MetadataRequest(version=9, topics=names), 9))
+    peer.send(framed("Metadata", 9, topics=[{"name": "t"}] * 5_001))
     assert peer.take() == b""
 
 
@@ -290,8 +268,7 @@ async def test_a_consumer_passes_a_range_of_which_a_compaction_has_left_nothing(
 
 async def test_a_client_that_is_too_new_is_told_the_versions(peer: KafkaPeer) -> None:
     peer.send(struct.pack(">i", 11) + HEAD.pack(18, 99, 7, 1) + b"p")
-    answer = peer.take()
-    found = ApiVersionsResponse.decode(memoryview(answer)[4:], version=0)
+    found = answer_of("ApiVersions", 0, peer.take())
     assert found.error_code == 35
     assert {each.api_key for each in found.api_keys} >= {0, 1, 3, 18}
 
@@ -300,7 +277,7 @@ async def test_frames_of_no_client_end_their_connection_and_hold_no_memory(
     server: ServerProcess, topic: str
 ) -> None:
     random = Random(7)
-    valid = framed(ApiVersionsRequest(version=0), 0)
+    valid = framed("ApiVersions", 0)
     process = psutil.Process(server.pid)
     before = process.memory_info().rss
     for number in range(300):
@@ -320,12 +297,12 @@ async def test_frames_of_no_client_end_their_connection_and_hold_no_memory(
                     frame = struct.pack(">i", len(body)) + body
             peer.send(frame)
     with KafkaPeer(server.kafka) as peer:
-        assert peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).error_code == 0
+        assert peer.ask("ApiVersions", 0).error_code == 0
     assert process.memory_info().rss - before < 64 * 2**20
 
 
 async def test_peers_that_leave_before_their_answers_hold_no_memory(ep: Eventproc, topic: str) -> None:
-    large = framed(produce_request(topic, batch_of(*[bytes(1_000)] * 1_000)), 9)
+    large = framed("Produce", 9, **to_produce(topic, batch_of(*[bytes(1_000)] * 1_000)))
     with ServerProcess(ep.path or "", rest=True, kafka_scope="shop") as server:
         for _ in range(30):
             with KafkaPeer(server.kafka) as peer:
@@ -348,10 +325,9 @@ async def test_a_frame_that_is_too_large_ends_its_connection(peer: KafkaPeer) ->
 async def test_old_versions_of_produce_are_announced_for_old_clients_and_end_the_connection(
     server: ServerProcess, peer: KafkaPeer, topic: str, version: int
 ) -> None:
-    announced = peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
-    assert [each.min_version for each in announced if each.api_key == 0] == [0]
+    assert peer.announced()[0].start == 0
     with KafkaPeer(server.kafka) as other:
-        request = framed(produce_request(topic, PLAIN_BATCH, version=3), 3)
+        request = framed("Produce", 3, **to_produce(topic, PLAIN_BATCH))
         other.send(request[:6] + bytes([0, version]) + request[8:])
         assert other.take() == b""
     assert peer.fetch(topic, 0)[1] == 0
@@ -360,11 +336,10 @@ async def test_old_versions_of_produce_are_announced_for_old_clients_and_end_the
 async def test_each_call_is_answered_in_each_version_that_is_announced(
     server: ServerProcess, peer: KafkaPeer, topic: str
 ) -> None:
-    announced = peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
-    versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in announced}
+    versions = peer.announced()
     for version in versions.pop(18):
-        asked = ApiVersionsRequest(version=version, client_software_name="a", client_software_version="1")
-        assert peer.ask(asked, ApiVersionsResponse, version).error_code == 0
+        software = {"client_software_name": "a", "client_software_version": "1"}
+        assert peer.ask("ApiVersions", version, **software).error_code == 0
     for version in versions.pop(0)[3:]:
         assert peer.produce(topic, PLAIN_BATCH, version=version)[0] == 0
     end = peer.fetch(topic, 0)[1]
@@ -372,27 +347,21 @@ async def test_each_call_is_answered_in_each_version_that_is_announced(
         code, _, records = peer.fetch(topic, 0, version)
         assert (code, len(records)) == (0, end // 2 * len(PLAIN_BATCH))
     for version in versions.pop(2):
-        topics = ListOffsetsRequest.ListOffsetsTopic
-        part = topics.ListOffsetsPartition(version=version, partition_index=0, timestamp=-1)
-        wanted = [topics(version=version, name=topic, partitions=[part])]
-        offsets = peer.ask(
-            ListOffsetsRequest(version=version, topics=wanted), ListOffsetsResponse, version
-        ).topics
+        wanted = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+        offsets = peer.ask("ListOffsets", version, topics=wanted).topics
         assert offsets[0].partitions[0].offset == end
     for version in versions.pop(3):
-        names = [MetadataRequest.MetadataRequestTopic(version=version, name=topic)]
-        topics = peer.ask(MetadataRequest(version=version, topics=names), MetadataResponse, version).topics
+        topics = peer.ask("Metadata", version, topics=[{"name": topic}]).topics
         assert [(each.name, len(each.partitions)) for each in topics] == [(topic, 1)]
     for version in versions.pop(17):
-        handshake = SaslHandshakeRequest(version=version, mechanism="PLAIN")
         with KafkaPeer(server.kafka) as other:
-            assert other.ask(handshake, SaslHandshakeResponse, version).error_code == 0
+            assert other.ask("SaslHandshake", version, mechanism="PLAIN").error_code == 0
     for version in versions.pop(22):
-        identity = InitProducerIdRequest(version=version, transactional_id=None, transaction_timeout_ms=1)
-        assert peer.ask(identity, InitProducerIdResponse, version).error_code == 0
+        found = peer.ask("InitProducerId", version, transactional_id=None, transaction_timeout_ms=1)
+        assert found.error_code == 0
     for version in versions.pop(36):
-        password = SaslAuthenticateRequest(version=version, auth_bytes=b"\0anyone\0anything")
-        assert peer.ask(password, SaslAuthenticateResponse, version).error_code == 0  # there are no users
+        found = peer.ask("SaslAuthenticate", version, auth_bytes=b"\0anyone\0anything")
+        assert found.error_code == 0  # there are no users
     speak_administration(peer, versions)
     # test_group_protocol.py and test_transaction_protocol.py ask these.
     assert versions.keys() == GROUP_CALLS | TRANSACTION_CALLS

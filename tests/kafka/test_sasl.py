@@ -22,16 +22,7 @@ from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.groups.support import eventually
 from tests.kafka.clients import PATIENCE_S, run_aiokafka
-from tests.kafka.peer import (
-    KafkaPeer,
-    MetadataRequest,
-    MetadataResponse,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-    framed,
-)
+from tests.kafka.peer import KafkaPeer, answer_of, framed
 from tests.server.support import ServerProcess
 
 with warnings.catch_warnings():
@@ -176,14 +167,12 @@ def test_a_wrong_password_is_refused_with_what_it_may_be(
 
 def authenticate(peer: KafkaPeer, data: bytes) -> tuple[int, str, bytes]:
     """Return the code, the reason and the bytes of the answer to a message of a mechanism."""
-    found = peer.ask(SaslAuthenticateRequest(version=1, auth_bytes=data), SaslAuthenticateResponse, 1)
+    found = peer.ask("SaslAuthenticate", 1, auth_bytes=data)
     return found.error_code, found.error_message or "", bytes(found.auth_bytes)
 
 
 def choose(peer: KafkaPeer, mechanism: str, version: int = 1) -> tuple[int, list[str]]:
-    found = peer.ask(
-        SaslHandshakeRequest(version=version, mechanism=mechanism), SaslHandshakeResponse, version
-    )
+    found = peer.ask("SaslHandshake", version, mechanism=mechanism)
     return found.error_code, found.mechanisms
 
 
@@ -211,12 +200,11 @@ def plain(user: str, password: str) -> bytes:
 
 def seen(peer: KafkaPeer) -> list[str] | None:
     """Return the topics that the client may see; None if the server closes the connection."""
-    request = MetadataRequest(version=5, topics=None, allow_auto_topic_creation=False)
-    peer.send(framed(request, 5))
+    peer.send(framed("Metadata", 5, topics=None, allow_auto_topic_creation=False))
     answer = peer.take()
     if not answer:
         return None
-    return [each.name for each in MetadataResponse.decode(memoryview(answer)[4:], version=5).topics]
+    return [each.name for each in answer_of("Metadata", 5, answer).topics]
 
 
 def test_a_handshake_names_all_mechanisms_and_refuses_others(peer: KafkaPeer) -> None:

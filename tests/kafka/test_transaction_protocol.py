@@ -21,7 +21,7 @@ from eventproc.server.access.authority import Authority
 from eventproc.testing import FaultPlan, VirtualClock
 from eventproc.testing.crash import PATIENCE_S
 from tests.kafka.group_peer import connecting
-from tests.kafka.peer import PLAIN_BATCH, ApiVersionsRequest, ApiVersionsResponse, KafkaPeer
+from tests.kafka.peer import PLAIN_BATCH, KafkaPeer
 from tests.kafka.transaction_peer import TRANSACTION_CALLS, TransactionPeer
 from tests.server.support import ServerProcess
 
@@ -58,8 +58,7 @@ def peer(connect: Connect) -> TransactionPeer:
 async def test_each_call_of_a_transaction_is_answered_in_each_version_that_is_announced(
     peer: TransactionPeer, topic: str
 ) -> None:
-    announced = peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
-    versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in announced}
+    versions = peer.announced()
     assert versions.keys() >= TRANSACTION_CALLS
     for version in versions[22]:
         assert peer.begin(version) == 0
