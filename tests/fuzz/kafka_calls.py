@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Caller
+from eventproc.server.kafka import calls as c
+from eventproc.server.kafka.administration import TopicAdministration
+from eventproc.server.kafka.answers import KafkaAnswers
+from eventproc.server.kafka.codec.message import KafkaRequest
+from eventproc.server.kafka.fetch import PartitionReader
+from eventproc.server.kafka.groups import KafkaGroups
+from eventproc.server.kafka.produce import BatchAppender
+from eventproc.server.kafka.recent_batches import RecentBatches
+from eventproc.server.kafka.served_topics import ServedTopics
+from eventproc.server.kafka.transactions import ProducerTransactions
 from tests.fuzz.requests import ANSWERS
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as tests/kafka/peer.py
-    from eventproc.server.kafka import calls as c
-    from eventproc.server.kafka.administration import TopicAdministration
-    from eventproc.server.kafka.answers import KafkaAnswers
-    from eventproc.server.kafka.codec.message import KafkaRequest
-    from eventproc.server.kafka.fetch import PartitionReader
-    from eventproc.server.kafka.groups import KafkaGroups
-    from eventproc.server.kafka.produce import BatchAppender
-    from eventproc.server.kafka.recent_batches import RecentBatches
-    from eventproc.server.kafka.served_topics import ServedTopics
-    from eventproc.server.kafka.transactions import ProducerTransactions
 
 
 def check_call(request: KafkaRequest) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -16,23 +15,20 @@ from eventproc.base.clock import SystemClock
 from eventproc.errors import InvalidArgument
 from eventproc.server.access.authority import Authority, Caller, NotAuthenticated
 from eventproc.server.frames import MalformedFrame
+from eventproc.server.kafka.codec import UnsupportedApiVersions, parse_request
+from eventproc.server.kafka.codec.administration import MESSAGES as ADMINISTRATION
+from eventproc.server.kafka.codec.groups import MESSAGES as GROUPS
+from eventproc.server.kafka.codec.topics import MESSAGES as TOPICS
+from eventproc.server.kafka.codec.transactions import MESSAGES as TRANSACTIONS
+from eventproc.server.kafka.compression import Decompressor
+from eventproc.server.kafka.kafka_errors import KafkaRefusal
+from eventproc.server.kafka.record_batches import DecodedRoom, RecordBatch, decode_batch, encode_runs
+from eventproc.server.kafka.sasl import SASL_MECHANISMS, SaslSession
 from eventproc.store.database import Database
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventRun
 from tests.fuzz.kafka_calls import check_call
 from tests.kafka.peer import HEAD, batch_of
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # as tests/kafka/peer.py
-    from eventproc.server.kafka.codec import UnsupportedApiVersions, parse_request
-    from eventproc.server.kafka.codec.administration import MESSAGES as ADMINISTRATION
-    from eventproc.server.kafka.codec.groups import MESSAGES as GROUPS
-    from eventproc.server.kafka.codec.topics import MESSAGES as TOPICS
-    from eventproc.server.kafka.codec.transactions import MESSAGES as TRANSACTIONS
-    from eventproc.server.kafka.compression import Decompressor
-    from eventproc.server.kafka.kafka_errors import KafkaRefusal
-    from eventproc.server.kafka.record_batches import DecodedRoom, RecordBatch, decode_batch, encode_runs
-    from eventproc.server.kafka.sasl import SASL_MECHANISMS, SaslSession
 
 T = TypeVar("T")
 

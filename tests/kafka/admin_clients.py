@@ -5,7 +5,6 @@ Each function blocks; a test calls it in a thread. It returns the code of its er
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -25,20 +24,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
+from kafka.admin import (
+    ConfigResource as PythonResource,
+    ConfigResourceType as PythonType,
+    KafkaAdminClient,
+)
+from kafka.errors import BrokerResponseError as PythonError
+from kafka.structs import TopicPartition as PythonPartition
 
 from tests.kafka.clients import NO_SETTINGS, PATIENCE_S, run_aiokafka
-
-with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # how it reads its messages is deprecated in 3.11 and 3.12
-    from kafka.admin import (
-        ConfigResource as PythonResource,
-        ConfigResourceType as PythonType,
-        KafkaAdminClient,
-    )
-    from kafka.errors import BrokerResponseError as PythonError
-    from kafka.structs import TopicPartition as PythonPartition
 
 
 class KafkaAdmin(NamedTuple):

@@ -15,14 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from kafka.structs import TopicPartition as PythonPartition
 
-with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # how it reads its messages is deprecated in 3.11 and 3.12
-    from kafka.structs import TopicPartition as PythonPartition
-
-    import kafka
+import kafka
 
 PATIENCE_S = 60
 """How long a client waits. It only turns a hanging test into a failure."""

@@ -5,20 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 from eventproc.testing.crash import PATIENCE_S
-
-with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # how it reads its messages is deprecated in 3.11 and 3.12
-    from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 CLASSES: dict[str, Any] = {}
 """The classes of all messages by their names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,13 +12,10 @@ from anyio import to_thread
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import kafka
 from eventproc.runtime import Eventproc
 from tests.kafka.clients import PATIENCE_S, Record, confluent_produce, member, run_aiokafka
 from tests.server.support import ServerProcess
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka
 
 pytestmark = pytest.mark.subprocess
 

@@ -16,22 +16,16 @@ from aiokafka import AIOKafkaClient
 from aiokafka.errors import KafkaError as AioError
 from anyio import to_thread
 from confluent_kafka import KafkaError, KafkaException, Producer
+from kafka.errors import KafkaError as PythonError
 from scramp import ScramClient
 
+import kafka
 from eventproc import Permission, open_blocking
 from eventproc.runtime import Eventproc
 from tests.groups.support import eventually
 from tests.kafka.clients import PATIENCE_S, run_aiokafka
 from tests.kafka.peer import KafkaPeer, answer_of, framed
 from tests.server.support import ServerProcess
-
-with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # how it reads its messages is deprecated in 3.11 and 3.12
-    from kafka.errors import KafkaError as PythonError
-
-    import kafka
 
 pytestmark = pytest.mark.subprocess
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -18,16 +17,13 @@ import eventproc
 from eventproc.errors import TransactionMovesProgress
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
+from eventproc.server.kafka.listener import serving_kafka
 from eventproc.testing import FaultPlan, VirtualClock
 from eventproc.testing.crash import PATIENCE_S
 from tests.kafka.group_peer import connecting
 from tests.kafka.peer import PLAIN_BATCH, KafkaPeer
 from tests.kafka.transaction_peer import TRANSACTION_CALLS, TransactionPeer
 from tests.server.support import ServerProcess
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from eventproc.server.kafka.listener import serving_kafka
 
 pytestmark = pytest.mark.subprocess
 
