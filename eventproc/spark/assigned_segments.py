@@ -18,12 +18,13 @@ from eventproc.store.catalog.queries import tail_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut, segments_between
-from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut, NotFound, Truncated
+from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId, format_segment, parse_segment
 from eventproc.store.segments import SegmentState, segment_state
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.offsets import is_event_boundary, number_at
+from eventproc.streams.stream_cuts import truncated
 
 _FINISHED: Final = " finished "
 
@@ -82,7 +83,7 @@ def find_assigned(tx: Tx, stream: StreamRecord, given: Sequence[SegmentId | str]
 
 def ends_of(tx: Tx, stream: StreamRecord, segments: Sequence[SegmentId], *, tail: bool) -> AssignedPosition:
     """Return the heads of the segments, or their tails. Raises NotFound."""
-    states = {each: _state(tx, stream, each) for each in segments}
+    states = {each: existing_segment(tx, stream, each) for each in segments}
     ends = {each: state.tail if tail else state.head for each, state in states.items()}
     return AssignedPosition(stream.stream_id, ends)
 
@@ -93,7 +94,7 @@ def within_cut(
     """Return where a cut passes through the segments. A segment before it is finished, one behind it is not begun."""
     behind = set(segments_between(StoredHistory(tx, stream), cut, tail_cut(tx, stream)))
     ahead = [each for each in segments if each in behind or each in cut.offsets]
-    offsets = {each: max(cut.offsets.get(each, 0), _state(tx, stream, each).head) for each in ahead}
+    offsets = {each: max(cut.offsets.get(each, 0), existing_segment(tx, stream, each).head) for each in ahead}
     return AssignedPosition(stream.stream_id, offsets, frozenset(segments) - offsets.keys())
 
 
@@ -103,14 +104,10 @@ def at_offsets(
     """Return the given offsets, and the heads of the other segments. Raises InvalidArgument."""
     offsets = dict(ends_of(tx, stream, segments, tail=False).offsets)
     for segment, offset in given.items():
-        shown = f"offset in segment {format_segment(segment)} of {stream.name}"
         if segment not in offsets:
+            shown = f"offset in segment {format_segment(segment)} of {stream.name}"
             raise invalid_argument(shown, offset, "the option assign does not name the segment")
-        state = _state(tx, stream, segment)
-        if offset > state.tail:
-            raise invalid_argument(shown, offset, f"the segment ends at {state.tail}")
-        if offset >= state.head and not is_event_boundary(tx, stream.stream_id, segment, offset):
-            raise invalid_argument(shown, offset, "it lies inside an event")
+        check_offset(tx, stream, segment, offset)
         offsets[segment] = offset
     return AssignedPosition(stream.stream_id, offsets)
 
@@ -168,7 +165,7 @@ def cursor_at(
         offset = position.offsets.get(segment, 0 if state is None else state.head)
         head = offset if state is None else state.head
         if state is None or head > offset:
-            lose(_truncated(stream, segment, offset, head))
+            lose(truncated(tx, stream, segment, offset))
         if state is not None:
             held[segment] = max(offset, head)
     limits = None
@@ -192,7 +189,7 @@ def assigned_ranges(
         begin = start.offsets.get(segment, 0 if state is None else state.head)
         stop = end.offsets.get(segment)
         if stop is None and state is None:
-            lose(_truncated(stream, segment, begin, begin))
+            lose(truncated(tx, stream, segment, begin))
         elif stop is None and state is not None:
             stop = state.tail  # finished by this batch: sealed, so its tail stays
         if stop is not None and stop > begin:
@@ -212,14 +209,19 @@ def unread_of(tx: Tx, position: AssignedPosition) -> dict[SegmentId, tuple[int, 
     return found
 
 
-def _state(tx: Tx, stream: StreamRecord, segment: SegmentId) -> SegmentState:
+def check_offset(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> None:
+    """Raise InvalidArgument unless the offset lies before the head, or between two events. Raises NotFound."""
+    shown = f"offset in segment {format_segment(segment)} of {stream.name}"
+    state = existing_segment(tx, stream, segment)
+    if offset > state.tail:
+        raise invalid_argument(shown, offset, f"the segment ends at {state.tail}")
+    if offset >= state.head and not is_event_boundary(tx, stream.stream_id, segment, offset):
+        raise invalid_argument(shown, offset, "it lies inside an event")
+
+
+def existing_segment(tx: Tx, stream: StreamRecord, segment: SegmentId) -> SegmentState:
+    """Return how far a segment goes. Raises NotFound."""
     state = segment_state(tx, stream.stream_id, segment)
     if state is None:
         raise NotFound(kind="segment", name=f"{format_segment(segment)} of {stream.name}")
     return state
-
-
-def _truncated(stream: StreamRecord, segment: SegmentId, offset: int, head: int) -> Truncated:
-    return Truncated(
-        stream=stream.name, segment=format_segment(segment), offset=offset, head=head, head_cut=""
-    )

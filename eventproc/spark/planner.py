@@ -16,8 +16,10 @@ from eventproc.spark.assigned_segments import (
     AssignedPosition,
     assigned_ranges,
     at_offsets,
+    check_offset,
     cursor_at,
     ends_of,
+    existing_segment,
     find_assigned,
     parse_position,
     within_cut,
@@ -59,17 +61,15 @@ from eventproc.store.model.errors import (
     EventprocError,
     InvalidArgument,
     InvalidCut,
-    NotFound,
     StreamReplaced,
     Truncated,
 )
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
+from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.segments import segment_state
 from eventproc.store.segments.holds import HeldRange, find_held_plan, held_ranges, place_hold
-from eventproc.store.segments.offsets import is_event_boundary
 from eventproc.streams.fetch import limits_of
-from eventproc.streams.stream_cuts import frontier_at
+from eventproc.streams.stream_cuts import frontier_at, truncated
 
 LOG = logging.getLogger("eventproc.spark")
 
@@ -342,11 +342,11 @@ class Planner:
             state = segment_state(tx, stream.stream_id, held.segment)
             head = held.end if state is None else state.head
             if head > held.start:
-                self._lose(_truncated(tx, stream, held, head))
+                self._lose(truncated(tx, stream, held.segment, held.start))
             held = HeldRange(held.segment, min(max(held.start, head), held.end), held.end)
         for piece in locate_range(tx, stream.stream_id, held):
             if piece.lost:
-                self._lose(_truncated(tx, stream, held, piece.end))
+                self._lose(truncated(tx, stream, held.segment, held.start))
             else:
                 yield HeldRange(held.segment, piece.start, piece.end)
 
@@ -425,35 +425,17 @@ def _cut_of(tx: Tx, stream: StreamRecord, place: PositionSpec, *, strict: bool) 
 
 def _offset_of(tx: Tx, stream: StreamRecord, segment: SegmentId, at: int) -> int:
     """Return an offset of a segment, or that of its head or tail. Raises NotFound."""
-    state = segment_state(tx, stream.stream_id, segment)
-    if state is None:
-        raise NotFound(kind="segment", name=f"{format_segment(segment)} of {stream.name}")
+    state = existing_segment(tx, stream, segment)
     return {SEGMENT_HEAD: state.head, SEGMENT_TAIL: state.tail}.get(at, at)
 
 
 def _check_range(tx: Tx, stream: StreamRecord, wanted: HeldRange) -> None:
     """Raise NotFound or InvalidArgument unless the range may be read. Offsets before the head are not checked."""
-    shown = f"{format_segment(wanted.segment)} of {stream.name}"
-    state = segment_state(tx, stream.stream_id, wanted.segment)
-    if state is None:
-        if epoch_of(wanted.segment) > StoredHistory(tx, stream).current:
-            raise NotFound(kind="segment", name=shown)
+    is_past = epoch_of(wanted.segment) <= StoredHistory(tx, stream).current
+    if is_past and segment_state(tx, stream.stream_id, wanted.segment) is None:
         return  # it was truncated completely
     for offset in (wanted.start, wanted.end):
-        if offset > state.tail:
-            raise invalid_argument(f"offset in segment {shown}", offset, f"the segment ends at {state.tail}")
-        if offset >= state.head and not is_event_boundary(tx, stream.stream_id, wanted.segment, offset):
-            raise invalid_argument(f"offset in segment {shown}", offset, "it lies inside an event")
-
-
-def _truncated(tx: Tx, stream: StreamRecord, held: HeldRange, head: int) -> Truncated:
-    return Truncated(
-        stream=stream.name,
-        segment=format_segment(held.segment),
-        offset=held.start,
-        head=head,
-        head_cut=str(head_cut(tx, stream)),
-    )
+        check_offset(tx, stream, wanted.segment, offset)
 
 
 def _pieces(held: PlannedRanges, tx: Tx) -> dict[HeldRange, list[LocatedRange]]:

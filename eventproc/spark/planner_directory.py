@@ -24,7 +24,7 @@ from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments.file_blobs import chunk_files
-from eventproc.store.segments.holds import RENEW_MS, end_holds, renew_holds
+from eventproc.store.segments.holds import HOLD_MS, RENEW_MS, end_holds, renew_holds
 
 LOG = logging.getLogger("eventproc.spark")
 
@@ -40,7 +40,7 @@ IDLE_MS: Final = 10_000
 class PlannerDirectory:
     """The open store of the streams. Used in `with`, by one thread at a time."""
 
-    def __init__(self, address: StoreAddress, *, hold_ms: int, faults: Faults = NO_FAULTS) -> None:
+    def __init__(self, address: StoreAddress, *, hold_ms: int = HOLD_MS, faults: Faults = NO_FAULTS) -> None:
         self.address = address
         self._faults = faults
         self.hold_ms = hold_ms

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from eventproc.spark.sink_task import RoutedOutput, TaskOutput, write_routed_tas
 from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.file_store import open_file_store
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_ID: Final = "sql.streaming.queryId"
 """Local property that holds the query's id in its tasks and within `foreachBatch`."""
@@ -32,17 +31,38 @@ _NOTHING: Final = "-"
 """How Spark's offset log marks a source without an offset."""
 
 
-class EventprocWriter(DataSourceArrowWriter):
-    """Writes a DataFrame; exactly once if the options name its sink and batch."""
+class RowWriter:
+    """What the writers of both kinds have in common: how they begin, and how their tasks write."""
+
+    _streaming: ClassVar[bool]
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self._options = parse_sink_options(options, streaming=False, overwrite=overwrite)
+        self._options = parse_sink_options(options, streaming=self._streaming, overwrite=overwrite)
         self._columns = EventColumns.of(self._options, schema)
-        self._place = _place_of(self._options, self._columns, check=True)
+        self._place = _place_of(self._options, self._columns, check=not self._streaming)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return _write(iterator, self._columns, self._place)
+        context = TaskContext.get()
+        run = None if context is None else context.getLocalProperty(QUERY_ID)
+        files = open_file_store(self._place)
+        if self._columns.stream is None:
+            return write_task(iterator, self._columns, files, run)
+        return RoutedOutput(run, write_routed_task(iterator, self._columns, files, run))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803 - Spark's name
+        """Delete the files of the tasks."""
+        from eventproc.spark.planner_directory import PlannerDirectory
+        from eventproc.spark.sink_commit import abort
+
+        with PlannerDirectory(self._options.address) as directory:
+            abort(directory, _written(messages))
+
+
+class EventprocWriter(RowWriter, DataSourceArrowWriter):
+    """Writes a DataFrame; exactly once if the options name its sink and batch."""
+
+    _streaming = False
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows visible together."""
@@ -52,22 +72,11 @@ class EventprocWriter(DataSourceArrowWriter):
             batch = SinkBatch(options.sink, _run_of(messages) or "", options.batch)
         _commit(options, written, batch)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the files of the tasks."""
-        _abort(self._options, messages)
 
-
-class EventprocStreamWriter(DataSourceStreamArrowWriter):
+class EventprocStreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """Writes the batches of a query, each exactly once."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self._options = parse_sink_options(options, streaming=True, overwrite=overwrite)
-        self._columns = EventColumns.of(self._options, schema)
-        self._place = _place_of(self._options, self._columns, check=False)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task."""
-        return _write(iterator, self._columns, self._place)
+    _streaming = True
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the batch visible, unless it was committed before."""
@@ -81,10 +90,6 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
         batch = SinkBatch(options.sink or run, run, batchId, _offsets_of(options.checkpoint, batchId))
         _commit(options, written, batch)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Delete the files of the tasks."""
-        _abort(self._options, messages)
-
 
 def _place_of(options: SinkOptions, columns: EventColumns, *, check: bool) -> str:
     """Return the place of the tasks' files. check: that the stream can be written, before the job starts.
@@ -94,7 +99,7 @@ def _place_of(options: SinkOptions, columns: EventColumns, *, check: bool) -> st
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import find_stream_route
 
-    with PlannerDirectory(options.address, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.address) as directory:
         if check and (stream := options.stream) is not None:
             _, router = directory.read(lambda tx: find_stream_route(stream, tx))
             if columns.partition is not None:
@@ -104,15 +109,6 @@ def _place_of(options: SinkOptions, columns: EventColumns, *, check: bool) -> st
             # Here, where the directory is: a task on another machine makes none.
             Path(files.place).mkdir(exist_ok=True)
         return files.place
-
-
-def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, place: str) -> WriterCommitMessage:
-    context = TaskContext.get()
-    run = None if context is None else context.getLocalProperty(QUERY_ID)
-    files = open_file_store(place)
-    if columns.stream is None:
-        return write_task(iterator, columns, files, run)
-    return RoutedOutput(run, write_routed_task(iterator, columns, files, run))
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
@@ -134,17 +130,9 @@ def _commit(options: SinkOptions, written: Sequence[TaskOutput], batch: SinkBatc
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import abort, commit
 
-    with PlannerDirectory(options.address, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.address) as directory:
         if not commit(directory, options.stream, written, batch):
             abort(directory, written)
-
-
-def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from eventproc.spark.planner_directory import PlannerDirectory
-    from eventproc.spark.sink_commit import abort
-
-    with PlannerDirectory(options.address, hold_ms=HOLD_MS) as directory:
-        abort(directory, _written(messages))
 
 
 def _offsets_of(checkpoint: str | None, batch: int) -> str | None:
@@ -185,7 +173,7 @@ def committed(path: str | Path, stream: str | None, sink: str) -> dict[str, Any]
         stream_id = ALL_STREAMS if stream is None else get_stream(tx, stream).value.stream_id
         return find_sink_batch(tx, stream_id, sink)
 
-    with PlannerDirectory(spark_address(path), hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(spark_address(path)) as directory:
         found = directory.read(find)
     if found is None:
         return None

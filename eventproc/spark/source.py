@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from eventproc.spark.partitioning import ChunkPartition, divide_into_partitions
+from eventproc.spark.partitioning import ChunkPartition, FileSlice, divide_into_partitions
 from eventproc.spark.source_options import Positions, SourceOptions, parse_options
 from eventproc.spark.source_rows import RowLayout, read_slices, schema_of
 
@@ -85,13 +85,28 @@ class EventprocSource(DataSource):
         return EventprocStreamWriter(self._given, schema, overwrite)
 
 
-class EventprocReader(DataSourceReader):
-    """Reads what lies between two positions, once."""
+class SliceReader:
+    """What the readers of both kinds have in common: how a plan becomes tasks, and how these read."""
 
     def __init__(self, options: SourceOptions, layout: RowLayout, cores: int) -> None:
         self._options = options
         self._layout = layout
         self._cores = cores
+
+    def _divided(self, groups: list[list[FileSlice]]) -> list[InputPartition]:
+        """Return the tasks that read a plan."""
+        options = self._options
+        count_min, events_max = options.partitions_min or 0, options.partition_events_max
+        return [*divide_into_partitions(groups, count_min, self._cores, events_max)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a partition."""
+        assert isinstance(partition, ChunkPartition), f"{partition} is not a ChunkPartition"
+        return read_slices(self._layout, partition.slices)
+
+
+class EventprocReader(SliceReader, DataSourceReader):
+    """Reads what lies between two positions, once."""
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read. The process ends soon after, so the hold lasts for `holdMs` and is not renewed."""
@@ -105,26 +120,14 @@ class EventprocReader(DataSourceReader):
             end = planner.position(self._options.ending or Positions("latest"))
             groups = planner.plan(start, end, batch="", glued=False)
             try_to_clean_chunks(directory)
-        return list(
-            divide_into_partitions(
-                groups, self._options.partitions_min or 0, self._cores, self._options.partition_events_max
-            )
-            or [ChunkPartition(())]
-        )
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the events of a partition."""
-        assert isinstance(partition, ChunkPartition), f"{partition} is not a ChunkPartition"
-        return read_slices(self._layout, partition.slices)
+        return self._divided(groups) or [ChunkPartition(())]
 
 
-class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EventprocStreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of a query in a process that lives as long as the query, and reads them in other processes."""
 
     def __init__(self, options: SourceOptions, layout: RowLayout, cores: int) -> None:
-        self._options = options
-        self._layout = layout
-        self._cores = cores
+        super().__init__(options, layout, cores)
         self._initial: dict[str, str] | None = None
         self._tails: dict[str, str] | None = None
         self._directory: PlannerDirectory | None = None
@@ -177,17 +180,7 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Plan a batch. A second plan, after a crash, has the same events."""
         groups = self._open().plan(start, end, batch=_text(end), glued=True)
         self._clean()
-        options = self._options
-        return list(
-            divide_into_partitions(
-                groups, options.partitions_min or 0, self._cores, options.partition_events_max
-            )
-        )
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the events of a partition."""
-        assert isinstance(partition, ChunkPartition), f"{partition} is not a ChunkPartition"
-        return read_slices(self._layout, partition.slices)
+        return self._divided(groups)
 
     def commit(self, end: dict[str, str]) -> None:
         """End the holds of finished batches. Spark never sends the last one: `latestOffset` does it too."""

@@ -20,7 +20,6 @@ from eventproc.store.model.argument_checks import invalid_argument
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from eventproc.spark.planner_directory import PlannerDirectory
 
 OPTIONS: Final = frozenset({"path", "table", "start", "end"})
 
@@ -73,9 +72,10 @@ class EventprocTable(DataSource):
         """Return the columns of the table. Raises InvalidArgument, NotFound."""
         from eventproc.ingestion.table_schema import table_schema
         from eventproc.spark.ingestion.rows import table_columns
+        from eventproc.spark.planner_directory import PlannerDirectory
 
         asked = TableOptions.parse(self._given)
-        with _opened(asked.address) as directory:
+        with PlannerDirectory(asked.address) as directory:
             schema = directory.read(lambda tx: table_schema(tx, asked.table))
         return table_columns(schema)
 
@@ -95,11 +95,12 @@ class TableReader(DataSourceReader):
         """Return the files with rows within the bounds. One read of the database."""
         from eventproc.ingestion.intervals import ms_of_bounds
         from eventproc.spark.ingestion.files import TableFiles
+        from eventproc.spark.planner_directory import PlannerDirectory
         from eventproc.store.ingestion.table_state import within
 
         asked = self._options
         bounds = ms_of_bounds(asked.start, asked.end)
-        with _opened(asked.address) as directory:
+        with PlannerDirectory(asked.address) as directory:
             tables = TableFiles(directory)
             paths = tables.find(within(tables.tables.used(asked.table), *bounds))
         place = tables.files.place
@@ -128,10 +129,3 @@ class TableReader(DataSourceReader):
                     limit = pa.scalar(ms, pa.timestamp("ms", tz="UTC")).cast(times.type)
                     batch = batch.filter(pc.call_function(comparison, [times, limit]))
             yield batch
-
-
-def _opened(address: StoreAddress) -> PlannerDirectory:
-    from eventproc.spark.planner_directory import PlannerDirectory
-    from eventproc.store.segments.holds import HOLD_MS
-
-    return PlannerDirectory(address, hold_ms=HOLD_MS)

@@ -294,8 +294,7 @@ class Tables:
 
     def _opened(self) -> PlannerDirectory:
         if self._directory is None:
-            opening = PlannerDirectory(self._address, hold_ms=HOLD_MS)
-            self._directory = self._open.enter_context(opening)
+            self._directory = self._open.enter_context(PlannerDirectory(self._address))
         return self._directory
 
 

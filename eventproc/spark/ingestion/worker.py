@@ -46,7 +46,6 @@ from eventproc.store.ingestion import (
 from eventproc.store.ingestion.logs import forget_old_logs
 from eventproc.store.model.errors import Corrupt, EventprocError, Rejected, Retryable
 from eventproc.store.model.ingestion_errors import InvalidSpec, SparkEnded
-from eventproc.store.segments.holds import HOLD_MS
 
 LOG: Final = logging.getLogger("eventproc.ingestion")
 
@@ -109,13 +108,13 @@ class IngestionWorker:
             raise
 
     def _run(self) -> None:
-        with PlannerDirectory(self._address, hold_ms=HOLD_MS) as directory:
+        with PlannerDirectory(self._address) as directory:
             TableFiles(directory)  # it may be refused, which should not take a JVM's start
         spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
         try:
             # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
             spark.sparkContext.setLogLevel("FATAL")
-            with PlannerDirectory(self._address, hold_ms=HOLD_MS) as directory:
+            with PlannerDirectory(self._address) as directory:
                 self._serve(WorkerRoom(spark, directory, TableFiles(directory)))
         finally:
             try:
