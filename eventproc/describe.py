@@ -1,4 +1,4 @@
-"""What calls return: descriptions, states and results. They are values, and nobody else makes them.
+"""What calls return: descriptions, states and results. They are values, and nobody else makes them, but `PageOptions`.
 
 Each has one form in JSON: `eventproc.to_dict` returns it, and `eventproc COMMAND --output json` and REST show it.
 """
@@ -79,6 +79,7 @@ from eventproc.store.model.ingestion import (
     TaskStats as TaskStats,
 )
 from eventproc.store.model.jobs import JobDescription as JobDescription, JobState as JobState
+from eventproc.store.model.list_pages import PageOptions as PageOptions
 from eventproc.store.model.progress import Progress as Progress
 from eventproc.store.model.scaling import LoadVerdict as LoadVerdict, SegmentVerdict as SegmentVerdict
 from eventproc.store.model.schedules import MissedTicks as MissedTicks

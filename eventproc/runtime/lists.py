@@ -9,13 +9,15 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
+from typing_extensions import Unpack
+
 from eventproc.groups import GroupInfo, group_info, list_groups
 from eventproc.processors import ProcessorDescription, describe_processors
 from eventproc.store.catalog import list_streams, list_topics
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import OWNED, SHARE, GroupKind
 from eventproc.store.model.argument_checks import check_str
-from eventproc.store.model.list_pages import ListPage, NameFilter
+from eventproc.store.model.list_pages import ListPage, NameFilter, PageOptions
 from eventproc.store.model.names import check_scope_name
 from eventproc.streams import StreamInfo
 
@@ -37,18 +39,14 @@ class ListSystem:
         scope: str | None = None,
         *,
         tag: str | None = None,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
+        **options: Unpack[PageOptions],
     ) -> list[StreamInfo]:
         """Return the streams, by scope and name; topics are among them.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
             tag: only those with this tag. None (default): with any.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last stream of the previous page, "scope/stream". None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             NotFound: no such scope.
@@ -61,26 +59,17 @@ class ListSystem:
             check_scope_name(scope)
         if tag is not None:
             check_str("tag", tag)
-        page = ListPage.of(prefix, after, limit, self._readable)
+        page = ListPage.of(self._readable, **options)
         return await self._db.read(
             lambda tx: [StreamInfo.of(tx, each) for each in list_streams(tx, scope, page, tag=tag)]
         )
 
-    async def topics(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[TopicInfo]:
+    async def topics(self, scope: str | None = None, **options: Unpack[PageOptions]) -> list[TopicInfo]:
         """Return the topics, by scope and name.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last topic of the previous page, "scope/topic". None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             NotFound: no such scope.
@@ -93,54 +82,36 @@ class ListSystem:
 
         if scope is not None:
             check_scope_name(scope)
-        page = ListPage.of(prefix, after, limit, self._readable)
+        page = ListPage.of(self._readable, **options)
         return await self._db.read(
             lambda tx: [TopicInfo.of(tx, each) for each in list_topics(tx, scope, page)]
         )
 
-    async def groups(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[GroupInfo]:
+    async def groups(self, scope: str | None = None, **options: Unpack[PageOptions]) -> list[GroupInfo]:
         """Return the groups, by scope and name: those of readers, consumers and processors.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last group of the previous page, "scope/group". None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             NotFound: no such scope.
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        return await self._list(scope, ListPage.of(prefix, after, limit, self._readable), OWNED)
+        return await self._list(scope, ListPage.of(self._readable, **options), OWNED)
 
-    async def share_groups(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[GroupInfo]:
+    async def share_groups(self, scope: str | None = None, **options: Unpack[PageOptions]) -> list[GroupInfo]:
         """Return the share groups, by scope and name.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last group of the previous page, "scope/group". None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             NotFound: no such scope.
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        return await self._list(scope, ListPage.of(prefix, after, limit, self._readable), [SHARE])
+        return await self._list(scope, ListPage.of(self._readable, **options), [SHARE])
 
     async def _list(self, scope: str | None, page: ListPage, kinds: Collection[GroupKind]) -> list[GroupInfo]:
         if scope is not None:
@@ -148,31 +119,23 @@ class ListSystem:
         look = partial(list_groups, scope=scope, page=page, kinds=kinds)
         return list(map(group_info, await self._db.read(look)))
 
-    async def processors(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[ProcessorDescription]:
+    async def processors(self, **options: Unpack[PageOptions]) -> list[ProcessorDescription]:
         """Return the processors and workers that ever ran here, by scope and name of their groups.
 
         Args:
-            prefix: only those whose groups have names in their scopes that begin with it. Default: all.
-            after: group of the last processor of the previous page, "scope/group". None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        page = ListPage.of(prefix, after, limit, self._readable)
+        page = ListPage.of(self._readable, **options)
         return await self._db.read(lambda tx: describe_processors(tx, self._db.peers, page))
 
-    async def supervisors(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[SupervisorInfo]:
+    async def supervisors(self, **options: Unpack[PageOptions]) -> list[SupervisorInfo]:
         """Return the supervisors that have not ended, by id.
 
         Args:
-            prefix: only those whose ids begin with it. Default: all.
-            after: id of the last supervisor of the previous page. None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
@@ -181,7 +144,7 @@ class ListSystem:
         from eventproc.ingestion.status import supervisor_info
         from eventproc.ingestion.visibility import list_supervisors
 
-        page = ListPage.of(prefix, after, limit, self._readable)
+        page = ListPage.of(self._readable, **options)
 
         def look(tx: Tx) -> list[SupervisorInfo]:
             alive = self._db.peers.is_alive
@@ -190,15 +153,11 @@ class ListSystem:
 
         return await self._db.read(look)
 
-    async def tables(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[TableInfo]:
+    async def tables(self, **options: Unpack[PageOptions]) -> list[TableInfo]:
         """Return the tables that have published rows, by name.
 
         Args:
-            prefix: only those whose names begin with it. Default: all.
-            after: name of the last table of the previous page. None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
@@ -211,7 +170,7 @@ class ListSystem:
         from eventproc.store.ingestion.pointers import has_tables
         from eventproc.store.ingestion.table_access import on_tables
 
-        page = ListPage.of(prefix, after, limit, self._readable)
+        page = ListPage.of(self._readable, **options)
         if not await self._db.read(has_tables):
             return []  # also of a store that has no place for them
         seen = await self._db.read(partial(table_page, page=page))

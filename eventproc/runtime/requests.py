@@ -106,7 +106,7 @@ class Requests:
         Raises:
             InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
         """
-        page = ListPage.of("", after, check_int("limit", limit, least=1), self._readable)
+        page = ListPage.of(self._readable, after=after, limit=check_int("limit", limit, least=1))
         return await self._db.read(partial(list_requests, page=page))
 
     async def wait(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:

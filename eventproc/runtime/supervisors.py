@@ -98,7 +98,9 @@ class SupervisorSystem:
         """
         from eventproc.ingestion.status import describe_workers
 
-        look = partial(describe_workers, page=ListPage.of("", after, limit), is_alive=self._db.peers.is_alive)
+        look = partial(
+            describe_workers, page=ListPage.of(after=after, limit=limit), is_alive=self._db.peers.is_alive
+        )
         return await self._db.read(look)
 
     async def ingestion_log(

@@ -55,7 +55,7 @@ from eventproc.store.database import (
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import NotFound
-from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.list_pages import ListPage, PageOptions
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
@@ -354,20 +354,16 @@ class Eventproc(
         else:
             await self._db.write(lambda tx: delete_empty_scope(tx, name), step=Step.SCOPE_DELETE)
 
-    async def scopes(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> list[ScopeInfo]:
+    async def scopes(self, **options: Unpack[PageOptions]) -> list[ScopeInfo]:
         """Return the scopes, by name.
 
         Args:
-            prefix: only those whose names begin with it. Default: all.
-            after: name of the last scope of the previous page. None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        page = ListPage.of(prefix, after, limit)
+        page = ListPage.of(**options)
         return await self._db.read(lambda tx: [ScopeInfo.of(tx, each) for each in list_scopes(tx, page)])
 
     @overload
@@ -534,21 +530,12 @@ class Eventproc(
         await member.fetch()
         return member
 
-    async def synchronizers(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[str]:
+    async def synchronizers(self, scope: str | None = None, **options: Unpack[PageOptions]) -> list[str]:
         """Return the names of the shared objects, by scope and name.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: the last name of the previous page, "scope/name". None (default): the first page.
-            limit: how many to return at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             NotFound: no such scope.
@@ -556,7 +543,7 @@ class Eventproc(
         """
         if scope is not None:
             check_str("scope", scope)
-        page = ListPage.of(prefix, after, limit)
+        page = ListPage.of(**options)
         return await self._db.read(partial(named_objects, scope=scope, page=page))
 
     async def delete_synchronizer(self, name: str) -> None:

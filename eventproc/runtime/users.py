@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import anyio
 import attrs
 from anyio import to_thread
+from typing_extensions import Unpack
 
 from eventproc.store.access import users
 from eventproc.store.access.permissions import Grant, Permission
@@ -23,7 +24,7 @@ from eventproc.store.model.argument_checks import (
     invalid_argument,
 )
 from eventproc.store.model.errors import NotSupported
-from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.list_pages import ListPage, PageOptions
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 TOKEN_LIFE_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
@@ -125,20 +126,16 @@ class Users:
         """
         return _info(await self._db.read(partial(users.get_user, name=name)))
 
-    async def list(
-        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
-    ) -> builtins.list[UserInfo]:
+    async def list(self, **options: Unpack[PageOptions]) -> builtins.list[UserInfo]:
         """Return the users by name.
 
         Args:
-            prefix: only those whose names begin with it. Default: all.
-            after: name of the last user of the previous page. None (default): the first page.
-            limit: how many to return at most. None (default): all, at most 1,000.
+            options: see `PageOptions`.
 
         Raises:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        look = partial(users.list_users, page=ListPage.of(prefix, after, limit))
+        look = partial(users.list_users, page=ListPage.of(**options))
         return [_info(each) for each in await self._db.read(look)]
 
     async def delete(self, name: str) -> None:

@@ -8,10 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from typing_extensions import Unpack
+
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_choice, check_int, check_str
-from eventproc.store.model.list_pages import ListPage, NameFilter
+from eventproc.store.model.list_pages import ListPage, NameFilter, PageOptions
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.schedules import MissedTicks, check_timetable, ticks_after
 from eventproc.store.schedules import (
@@ -97,27 +99,20 @@ class Schedules:
         return await self._db.read(partial(get_schedule, name=check_str("schedule", name)))
 
     async def list(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
+        self, scope: str | None = None, **options: Unpack[PageOptions]
     ) -> builtins.list[ScheduleInfo]:
         """Return the schedules, sorted by scope and name.
 
         Args:
             scope: only those of this scope. None (default): all.
-            prefix: only names in their scopes that begin with it. Default: all.
-            after: full name of the last one of the previous page. None (default): the first page.
-            limit: how many at most. None (default): all.
+            options: see `PageOptions`.
 
         Raises:
             NotFound: there is no such scope.
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
         chosen = None if scope is None else check_str("scope", scope)
-        page = ListPage.of(prefix, after, limit, self._readable)
+        page = ListPage.of(self._readable, **options)
         return await self._db.read(partial(list_schedules, scope=chosen, page=page))
 
     async def next(self, name: str, *, count: int = 10) -> builtins.list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypedDict, TypeVar
 
 import attrs
 
@@ -31,6 +31,19 @@ class NameFilter(Protocol):
         They are sorted. A list looks at no other names.
         """
         ...
+
+
+class PageOptions(TypedDict, total=False):
+    """Options of every call that lists what has a name.
+
+    prefix: only those whose names in their scopes, or ids, begin with it. Default: all.
+    after: the last one of the previous page: its name with the scope, or its id. None (default): the first page.
+    limit: how many to return at most. None (default): all.
+    """
+
+    prefix: str
+    after: str | None
+    limit: int | None
 
 
 @attrs.frozen
@@ -62,7 +75,14 @@ class ListPage:
                 yield attrs.evolve(self, prefix=max(each, self.prefix, key=len))
 
     @staticmethod
-    def of(prefix: str, after: str | None, limit: int | None, readable: NameFilter | None = None) -> ListPage:
+    def of(
+        readable: NameFilter | None = None,
+        /,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> ListPage:
         """Return the page that a caller names. Raises InvalidArgument."""
         return ListPage(
             check_str("prefix", prefix),

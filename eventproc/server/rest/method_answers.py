@@ -37,6 +37,7 @@ from eventproc.store.access.permissions import Permission
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableInfo
+from eventproc.store.model.list_pages import ListPage, PageOptions
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import RequestOptions
@@ -45,8 +46,8 @@ from eventproc.workflows.requests import PRESENT, OfStream
 
 Method = Callable[..., Awaitable[Any]]
 
-_ARGUMENT: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
-"""One of the arguments in the documentation of a method."""
+_ARGUMENT: Final = re.compile(r"^( *)(\w+): (.+(?:\n\1 {2,}.+)*)", re.MULTILINE)
+"""One of the arguments in the documentation of a method, or one of the options in that of a group of options."""
 
 _LATER: Final = {
     **vars(topic),
@@ -284,14 +285,18 @@ def _options(
 ) -> dict[str, _Option]:
     """Return the arguments of a method as options. first: how many are none."""
     hints = get_type_hints(method, localns=_LATER)
-    about = {each[1]: " ".join(each[2].split()) for each in _ARGUMENT.finditer(inspect.getdoc(method) or "")}
+    about = _documented(method)
     found: dict[str, tuple[Any, Any]] = {}
     for each in list(inspect.signature(method).parameters.values())[first:]:
         if each.kind is Parameter.VAR_KEYWORD:
             (group,) = get_args(hints[each.name])
             given = get_type_hints(group)
-            default = None if "request_id" in given else attrs.NOTHING
-            found |= {name: (kind, default) for name, kind in given.items()}
+            about |= _documented(group)
+            if group is PageOptions:
+                defaults = {each.name: each.default for each in attrs.fields(ListPage)}
+            else:
+                defaults = dict.fromkeys(given, None if "request_id" in given else attrs.NOTHING)
+            found |= {name: (kind, defaults[name]) for name, kind in given.items()}
         else:
             default = attrs.NOTHING if each.default is Parameter.empty else each.default
             found[each.name] = hints[each.name], default
@@ -305,6 +310,12 @@ def _options(
         for name, (kind, default) in found.items()
         if name not in (*RequestOptions.__annotations__, *omitted)
     }
+
+
+def _documented(described: Any) -> dict[str, str]:
+    """Return what the documentation of a method says of each argument, or that of a group of options of each."""
+    text = inspect.getdoc(described) or ""
+    return {each[2]: " ".join(each[3].split()) for each in _ARGUMENT.finditer(text)}
 
 
 def _words(name: str) -> str:
