@@ -1,4 +1,4 @@
-"""What calls return: descriptions, states and results. They are values, and nobody else makes them, but `PageOptions`.
+"""What calls return: descriptions, states and results. They are values, and nobody else makes them, but options.
 
 Each has one form in JSON: `eventproc.to_dict` returns it, and `eventproc COMMAND --output json` and REST show it.
 """
@@ -104,12 +104,18 @@ from eventproc.streams import (
     TruncationDescription as TruncationDescription,
 )
 from eventproc.streams.compaction import CompactionResult as CompactionResult
+from eventproc.streams.new_events import (
+    EmitOptions as EmitOptions,
+    EventOptions as EventOptions,
+    WriteOptions as WriteOptions,
+)
 from eventproc.streams.offload import OffloadResult as OffloadResult
 from eventproc.streams.picture import (
     PicturePosition as PicturePosition,
     PictureSegment as PictureSegment,
     StreamPicture as StreamPicture,
 )
+from eventproc.streams.request_calls import CreateOptions as CreateOptions
 from eventproc.topics import (
     GroupPartition as GroupPartition,
     PartitionDescription as PartitionDescription,

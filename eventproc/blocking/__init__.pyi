@@ -21,14 +21,12 @@ from eventproc.groups import (
     GroupInfo,
     GroupResetEnd,
     GroupStart,
+    GroupUpdate,
     ResetPreview,
-    RetainedPart,
     ShareGroupDescription,
     ShareUpdate,
-    TruncatedPolicy,
 )
 from eventproc.groups.assignors import Assignor
-from eventproc.groups.changes import GroupUpdate
 from eventproc.groups.operations import GroupPartitionReset
 from eventproc.groups.state import SegmentOwnership
 from eventproc.ingestion import SupervisorSpec
@@ -87,13 +85,13 @@ from eventproc.streams.description import (
     TruncationDescription,
 )
 from eventproc.streams.joint_transaction import StreamTarget
-from eventproc.streams.new_events import NewEvent
+from eventproc.streams.new_events import EventOptions, NewEvent, WriteOptions
 from eventproc.streams.offload import OffloadResult
 from eventproc.streams.partitioners import Partitioner
 from eventproc.streams.picture import StreamPicture
 from eventproc.streams.queries import Moment, SegmentName
 from eventproc.streams.reader import Batch
-from eventproc.streams.request_calls import ChangeOptions, RequestOptions
+from eventproc.streams.request_calls import ChangeOptions, CreateOptions, RequestOptions
 from eventproc.streams.stream import RangeName, Start
 from eventproc.topics import TopicInfo
 from eventproc.topics.consumer import PartitionRef
@@ -164,12 +162,8 @@ class BlockingEventproc(_Twin, Opened):
         name: str,
         *,
         scaling: ScalingPolicy | None = None,
-        storage: str = ...,
-        retention: RetentionPolicy = ...,
-        offload: OffloadPolicy = ...,
         tags: Iterable[str] = (),
-        id_window_ms: int = ...,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> BlockingStream: ...
     @overload
     def create_stream(
@@ -179,12 +173,8 @@ class BlockingEventproc(_Twin, Opened):
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
         scaling: ScalingPolicy | None = None,
-        storage: str = ...,
-        retention: RetentionPolicy = ...,
-        offload: OffloadPolicy = ...,
         tags: Iterable[str] = (),
-        id_window_ms: int = ...,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> BlockingStream[P]: ...
     @overload
     def stream(self, name: str) -> BlockingStream: ...
@@ -218,12 +208,8 @@ class BlockingEventproc(_Twin, Opened):
         *,
         start: GroupStart = "head",
         until: GroupEnd = None,
-        patience_ms: int | None = None,
-        checkpoint_ms: int | None = None,
-        on_truncated: TruncatedPolicy = "earliest",
         on_deleted: DeletedPolicy = "error",
-        assignor: str = ...,
-        retains: RetainedPart | None = "progress",
+        **options: Unpack[GroupUpdate],
     ) -> BlockingGroup: ...
     @overload
     def create_group(
@@ -235,12 +221,8 @@ class BlockingEventproc(_Twin, Opened):
         codec: Codec[P] | None = None,
         start: GroupStart = "head",
         until: GroupEnd = None,
-        patience_ms: int | None = None,
-        checkpoint_ms: int | None = None,
-        on_truncated: TruncatedPolicy = "earliest",
         on_deleted: DeletedPolicy = "error",
-        assignor: str = ...,
-        retains: RetainedPart | None = "progress",
+        **options: Unpack[GroupUpdate],
     ) -> BlockingGroup[P]: ...
     @overload
     def group(self, name: str) -> BlockingGroup: ...
@@ -321,13 +303,9 @@ class BlockingEventproc(_Twin, Opened):
         *,
         partitions: int = 1,
         partitioning: Strategy = "key",
-        storage: str = ...,
-        retention: RetentionPolicy = ...,
-        offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
-        id_window_ms: int = ...,
         compaction: CompactionPolicy = ...,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> BlockingTopic: ...
     @overload
     def create_topic(
@@ -338,13 +316,9 @@ class BlockingEventproc(_Twin, Opened):
         partitioning: Strategy | Partitioner[P] = "key",
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
-        storage: str = ...,
-        retention: RetentionPolicy = ...,
-        offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
-        id_window_ms: int = ...,
         compaction: CompactionPolicy = ...,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> BlockingTopic[P]: ...
     @overload
     def topic(self, name: str) -> BlockingTopic: ...
@@ -638,58 +612,22 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
     @property
     def sequence(self) -> int: ...
     @overload
-    def write(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
-        id: str | None = None,
-        priority: int = 0,
-    ) -> Event[P]: ...
+    def write(self, payload: P, *, id: str | None = None, **options: Unpack[WriteOptions]) -> Event[P]: ...
+    @overload
+    def write(self, payload: P, *, delay_ms: int, **options: Unpack[WriteOptions]) -> DelayedEvent[P]: ...
     @overload
     def write(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
-        priority: int = 0,
-        delay_ms: int,
+        self, payload: P, *, at: datetime | int, **options: Unpack[WriteOptions]
     ) -> DelayedEvent[P]: ...
     @overload
     def write(
         self,
         payload: P,
         *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
-        priority: int = 0,
-        at: datetime | int,
-    ) -> DelayedEvent[P]: ...
-    @overload
-    def write(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
         id: str | None = None,
-        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
+        **options: Unpack[WriteOptions],
     ) -> Event[P] | DelayedEvent[P]: ...
     def post(
         self,
@@ -750,14 +688,7 @@ class BlockingJointTransaction(_Twin, Block):
     def appended(self) -> dict[str, tuple[AppendResult, ...]]: ...
     @overload
     def write(
-        self,
-        stream: str,
-        payload: bytes,
-        *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
+        self, stream: str, payload: bytes, *, partition: int | None = None, **options: Unpack[EventOptions]
     ) -> None: ...
     @overload
     def write(
@@ -765,10 +696,8 @@ class BlockingJointTransaction(_Twin, Block):
         stream: StreamTarget[P],
         payload: P,
         *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        **options: Unpack[EventOptions],
     ) -> None: ...
     @overload
     def write_many(

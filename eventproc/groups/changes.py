@@ -253,7 +253,7 @@ class ShareUpdate(TypedDict, total=False):
 
 
 class GroupUpdate(TypedDict, total=False):
-    """The options of `Group.update`. What is missing stays as it is.
+    """Options of `Eventproc.create_group`, and of `Group.update`, where what is missing stays as it is.
 
     patience_ms: how long a reader may be silent or slow, in ms; None: as long as its process lives.
     checkpoint_ms: pause between automatic checkpoints, in ms; None: there are none.

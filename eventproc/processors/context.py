@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAli
 from weakref import WeakSet
 
 import attrs
+from typing_extensions import Unpack
 
 from eventproc.base.user_tx import OF_THREAD
 from eventproc.processors.emit import Emission, EmitTarget, append_emissions
@@ -21,6 +22,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import EVENT_TIME_MAX
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.streams import Codec, Stream
+from eventproc.streams.new_events import EmitOptions
 
 if TYPE_CHECKING:
     from eventproc.base.spans import Traces
@@ -57,13 +59,7 @@ class Emitter:
         payload: P,
         *,
         codec: Codec[P] | None = None,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,
-        priority: int = 0,
-        delay_ms: int | None = None,
-        at: datetime | int | None = None,
+        **options: Unpack[EmitOptions],
     ) -> None: ...
     @overload
     def emit(
@@ -72,13 +68,7 @@ class Emitter:
         payload: object,
         *,
         codec: Codec[Any] | None = None,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,
-        priority: int = 0,
-        delay_ms: int | None = None,
-        at: datetime | int | None = None,
+        **options: Unpack[EmitOptions],
     ) -> None: ...
     def emit(
         self,

@@ -9,12 +9,15 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from typing_extensions import Unpack
+
 from eventproc.groups import (
     EQUAL,
     READERS,
     GroupEnd,
     GroupOptions,
     GroupStart,
+    GroupUpdate,
     RetainedPart,
     TruncatedPolicy,
     ensure_group,
@@ -54,12 +57,8 @@ class GroupSystem:
         *,
         start: GroupStart = "head",
         until: GroupEnd = None,
-        patience_ms: int | None = None,
-        checkpoint_ms: int | None = None,
-        on_truncated: TruncatedPolicy = "earliest",
         on_deleted: DeletedPolicy = "error",
-        assignor: str = EQUAL,
-        retains: RetainedPart | None = "progress",
+        **options: Unpack[GroupUpdate],
     ) -> Group: ...
     @overload
     async def create_group(
@@ -71,12 +70,8 @@ class GroupSystem:
         codec: Codec[P] | None = None,
         start: GroupStart = "head",
         until: GroupEnd = None,
-        patience_ms: int | None = None,
-        checkpoint_ms: int | None = None,
-        on_truncated: TruncatedPolicy = "earliest",
         on_deleted: DeletedPolicy = "error",
-        assignor: str = EQUAL,
-        retains: RetainedPart | None = "progress",
+        **options: Unpack[GroupUpdate],
     ) -> Group[P]: ...
     async def create_group(
         self,

@@ -81,7 +81,7 @@ from eventproc.store.replicated import (
 )
 from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
-from eventproc.streams.request_calls import RequestOptions
+from eventproc.streams.request_calls import CreateOptions, RequestOptions
 from eventproc.streams.stream import Stream
 from eventproc.streams.transaction import LEASE_MS
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
@@ -372,12 +372,8 @@ class Eventproc(
         name: str,
         *,
         scaling: ScalingPolicy | None = None,
-        storage: str = DATABASE_STORAGE,
-        retention: RetentionPolicy = KEEP_ALL,
-        offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
-        id_window_ms: int = ID_WINDOW_MS,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> Stream: ...
     @overload
     async def create_stream(
@@ -387,12 +383,8 @@ class Eventproc(
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
         scaling: ScalingPolicy | None = None,
-        storage: str = DATABASE_STORAGE,
-        retention: RetentionPolicy = KEEP_ALL,
-        offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
-        id_window_ms: int = ID_WINDOW_MS,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> Stream[P]: ...
     async def create_stream(
         self,

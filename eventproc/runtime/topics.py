@@ -27,7 +27,7 @@ from eventproc.store.model.policies import (
 from eventproc.store.openable import Openable
 from eventproc.streams import request_calls
 from eventproc.streams.codec import Codec, codec_for
-from eventproc.streams.request_calls import RequestOptions
+from eventproc.streams.request_calls import CreateOptions, RequestOptions
 from eventproc.workflows.requests import CreateStream
 
 if TYPE_CHECKING:
@@ -52,13 +52,9 @@ class TopicSystem(Openable):
         *,
         partitions: int = 1,
         partitioning: Strategy = "key",
-        storage: str = DATABASE_STORAGE,
-        retention: RetentionPolicy = KEEP_ALL,
-        offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
-        id_window_ms: int = ID_WINDOW_MS,
         compaction: CompactionPolicy = COMPACT_NOTHING,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> Topic: ...
     @overload
     async def create_topic(
@@ -69,13 +65,9 @@ class TopicSystem(Openable):
         partitioning: Strategy | Partitioner[P] = "key",
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
-        storage: str = DATABASE_STORAGE,
-        retention: RetentionPolicy = KEEP_ALL,
-        offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
-        id_window_ms: int = ID_WINDOW_MS,
         compaction: CompactionPolicy = COMPACT_NOTHING,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CreateOptions],
     ) -> Topic[P]: ...
     async def create_topic(
         self,

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar, overload
 
 import anyio
+from typing_extensions import Unpack
 
 from eventproc.base.clock import new_id
 from eventproc.base.tasks import run_uninterrupted
@@ -31,7 +32,13 @@ from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult
 from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.description import TransactionDescription
-from eventproc.streams.new_events import NewEvent, as_immediate_event, check_events, headers_by_codec
+from eventproc.streams.new_events import (
+    EventOptions,
+    NewEvent,
+    as_immediate_event,
+    check_events,
+    headers_by_codec,
+)
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.staging import MoveProgress, Staging, abort_together, commit_together, committing
 from eventproc.streams.transaction import Transaction, abort_at_the_end
@@ -173,10 +180,8 @@ class JointTransaction:
         stream: str,
         payload: bytes,
         *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        **options: Unpack[EventOptions],
     ) -> None: ...
     @overload
     async def write(
@@ -184,10 +189,8 @@ class JointTransaction:
         stream: StreamTarget[P],
         payload: P,
         *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        **options: Unpack[EventOptions],
     ) -> None: ...
     async def write(
         self,

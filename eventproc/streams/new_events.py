@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from typing import Final, Generic, TypeAlias, TypedDict, TypeVar, cast
 
 import attrs
 
@@ -42,6 +42,31 @@ _EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
 def as_key(key: str | bytes | None) -> str | None:
     """Return the text of a key that a caller passed, None for None. Anything else is refused when the key is used."""
     return key_text(key) if isinstance(key, bytes) else key
+
+
+class EventOptions(TypedDict, total=False):
+    """What an event may have that a transaction or a handler writes; the fields of `NewEvent`."""
+
+    key: str | bytes | None
+    event_time: int | None
+    headers: Mapping[str, str] | None
+
+
+class WriteOptions(EventOptions, total=False):
+    """What an event may have that a writer writes; the fields of `NewEvent`."""
+
+    partition: int | None
+    ttl_ms: int | None
+    priority: int
+
+
+class EmitOptions(EventOptions, total=False):
+    """What an event may have that a handler emits; the fields of `NewEvent`."""
+
+    id: str | None
+    priority: int
+    delay_ms: int | None
+    at: datetime | int | None
 
 
 @attrs.frozen

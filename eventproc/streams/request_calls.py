@@ -16,6 +16,7 @@ from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.errors import EventprocError, StillPending
+from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy
 from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.request_runner import submit
@@ -111,6 +112,15 @@ class RequestOptions(TypedDict, total=False):
 
     request_id: str | None
     timeout_ms: int
+
+
+class CreateOptions(RequestOptions, total=False):
+    """Options of every call that creates a stream or a topic; see `Eventproc.create_stream`."""
+
+    storage: str
+    retention: RetentionPolicy
+    offload: OffloadPolicy
+    id_window_ms: int
 
 
 class ChangeOptions(RequestOptions, total=False):

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar, overload
 
 import anyio
+from typing_extensions import Unpack
 
 from eventproc.base.clock import new_id
 from eventproc.base.durations import is_measured
@@ -46,6 +47,7 @@ from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
     EventOrPair,
     NewEvent,
+    WriteOptions,
     as_new_event,
     check_event_id,
     check_events,
@@ -156,57 +158,25 @@ class EventWriter(NotesTime, Generic[P]):
 
     @overload
     async def write(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
-        id: str | None = None,
-        priority: int = 0,
+        self, payload: P, *, id: str | None = None, **options: Unpack[WriteOptions]
     ) -> Event[P]: ...
     @overload
     async def write(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
-        priority: int = 0,
-        delay_ms: int,
+        self, payload: P, *, delay_ms: int, **options: Unpack[WriteOptions]
+    ) -> DelayedEvent[P]: ...
+    @overload
+    async def write(
+        self, payload: P, *, at: datetime | int, **options: Unpack[WriteOptions]
     ) -> DelayedEvent[P]: ...
     @overload
     async def write(
         self,
         payload: P,
         *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
-        priority: int = 0,
-        at: datetime | int,
-    ) -> DelayedEvent[P]: ...
-    @overload
-    async def write(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        event_time: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        ttl_ms: int | None = None,
         id: str | None = None,
-        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
+        **options: Unpack[WriteOptions],
     ) -> Event[P] | DelayedEvent[P]: ...
     async def write(
         self,
