@@ -44,7 +44,16 @@ class EventRef:
 def get_progress(tx: Tx, group: str, stream_id: int, segment: SegmentId) -> Progress:
     """Return the group's progress on the segment, which is empty if none is stored."""
     tx.flush_pending()
-    return _read(tx, (group, stream_id, segment))
+    return stored_progress(tx, group, stream_id, segment) or Progress()
+
+
+def stored_progress(tx: Tx, group: str, stream_id: int, segment: SegmentId) -> Progress | None:
+    """Return the group's progress that is stored for the segment; None if it has no row. One look-up."""
+    row = tx.execute(
+        "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
+        (group, stream_id, segment),
+    ).fetchone()
+    return None if row is None else progress_of_text(row[0], group, stream_id, segment)
 
 
 def has_other_group(tx: Tx, group: str, stream_id: int) -> bool:
@@ -153,7 +162,7 @@ class _PendingProgress:
 
     def find(self, tx: Tx, where: _Where) -> Progress:
         if (found := self._known.get(where)) is None:
-            found = self._known[where] = _read(tx, where)
+            found = self._known[where] = stored_progress(tx, *where) or Progress()
         return found
 
     def put(self, where: _Where, progress: Progress) -> None:
@@ -173,12 +182,3 @@ class _PendingProgress:
 
 
 _PROGRESS: Final = PendingSlot(_PendingProgress)
-
-
-def _read(tx: Tx, where: _Where) -> Progress:
-    row = tx.execute(
-        "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?", where
-    ).fetchone()
-    if row is None:
-        return Progress()
-    return progress_of_text(row[0], *where)

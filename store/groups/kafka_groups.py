@@ -15,8 +15,7 @@ from eventproc.store.groups.kafka_members import (
     note_key,
 )
 from eventproc.store.groups.records import GROUP, KAFKA, channel_of
-from eventproc.store.groups.rows import SegmentKey
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.groups.rows import SegmentKey, segment_rows, write_heartbeats
 from eventproc.store.model.kafka_rounds import KafkaMembers, give_time
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
@@ -56,7 +55,7 @@ def begin_epoch(tx: Tx, group: str, epoch: int) -> None:
 def hear_all(tx: Tx, scope: str) -> None:
     """Count the members of all groups of Kafka's clients in a scope as heard now, and give rounds their full time."""
     for name in keys(tx, KAFKA_MEMBERS, prefix=f"{scope}/"):
-        tx.execute("UPDATE group_member SET seen_ms = ? WHERE group_name = ?", (tx.monotonic_ms, name))
+        write_heartbeats(tx, name)
         found = get(tx, KAFKA_MEMBERS, name)
         if (after := give_time(found.value, tx.monotonic_ms)) is not found.value:
             write_members(tx, name, found, after)
@@ -80,15 +79,8 @@ def commit_progress(tx: Tx, group: str, key: SegmentKey, progress: Progress) -> 
 
 def committed_progress(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
     """Return how far the group has come in each segment in which something was committed, sorted. One query."""
-    rows = tx.execute(
-        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ? AND moved_ms IS NOT NULL"
-        " ORDER BY stream_id, segment",
-        (group,),
-    )
-    return {
-        (stream_id, SegmentId(segment)): progress_of_text(text, group, stream_id, segment)
-        for stream_id, segment, text in rows.fetchall()
-    }
+    found = segment_rows(tx, group, "finished", "moved_ms IS NOT NULL")
+    return {key: progress_of_text(text, group, *key) for key, (text,) in found}
 
 
 def read_notes(tx: Tx, group: str) -> dict[SegmentKey, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from eventproc.store.database import Tx, Watch, find_number
 from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES, KAFKA_PENDING
@@ -25,7 +25,7 @@ from eventproc.store.jobs import delete_jobs
 from eventproc.store.key_states import delete_state
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import progress_of_text, progress_text
+from eventproc.store.progress import progress_of_text, progress_text, stored_progress
 from eventproc.store.records import delete, delete_all, get, keys, version_of
 from eventproc.store.replicated import delete_log
 
@@ -75,61 +75,47 @@ def find_progress(tx: Tx, group: str, key: SegmentKey) -> Progress | None:
 def progress_of(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> tuple[SegmentProgress, ...]:
     """Return the durable progress of segments of the group. One look-up each."""
     found: list[SegmentProgress] = []
-    for stream_id, segment in keys:
-        row = tx.execute(
-            "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
-            (group, stream_id, segment),
-        ).fetchone()
-        found.append(((stream_id, segment), progress_of_text(row[0], group, stream_id, segment)))
+    for key in keys:
+        progress = stored_progress(tx, group, *key)
+        assert progress is not None, f"{group} has no row of {key}"
+        found.append((key, progress))
     return tuple(found)
+
+
+def segment_rows(tx: Tx, group: str, columns: str, where: str = "TRUE") -> list[tuple[SegmentKey, list[Any]]]:
+    """Return the values of these columns for each segment of the group of which `where` is true, sorted. One query."""
+    rows = tx.execute(
+        f"SELECT stream_id, segment, {columns} FROM group_segment WHERE group_name = ? AND {where}"
+        " ORDER BY stream_id, segment",
+        (group,),
+    )
+    return [((stream_id, SegmentId(segment)), values) for stream_id, segment, *values in rows.fetchall()]
 
 
 def progress_by_segment(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
     """Return the durable progress of all open segments of the group. One query."""
-    rows = tx.execute(
-        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ? AND waiting IS NULL"
-        " ORDER BY stream_id, segment",
-        (group,),
-    ).fetchall()
-    return {
-        (stream_id, segment): progress_of_text(text, group, stream_id, segment)
-        for stream_id, segment, text in rows
-    }
+    found = segment_rows(tx, group, "finished", "waiting IS NULL")
+    return {key: progress_of_text(text, group, *key) for key, (text,) in found}
 
 
 def progress_times(tx: Tx, group: str) -> dict[SegmentKey, int | None]:
     """Return when progress of each segment last became durable, wall clock; None if it never did. One query."""
-    rows = tx.execute(
-        "SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ? ORDER BY stream_id, segment",
-        (group,),
-    )
-    return {(stream_id, segment): moved_ms for stream_id, segment, moved_ms in rows.fetchall()}
+    return {key: moved_ms for key, (moved_ms,) in segment_rows(tx, group, "moved_ms")}
 
 
 def stored_assignments(tx: Tx, group: str) -> dict[SegmentKey, tuple[Progress, str | None, int, str | None]]:
     """Return (progress, owner, owner epoch, target) of each open segment, sorted. One query."""
-    rows = tx.execute(
-        "SELECT stream_id, segment, finished, owner, owner_epoch, target FROM group_segment"
-        " WHERE group_name = ? AND waiting IS NULL ORDER BY stream_id, segment",
-        (group,),
-    ).fetchall()
+    found = segment_rows(tx, group, "finished, owner, owner_epoch, target", "waiting IS NULL")
     return {
-        (stream_id, SegmentId(segment)): (progress_of_text(text, group, stream_id, segment), *assigned)
-        for stream_id, segment, text, *assigned in rows
+        key: (progress_of_text(text, group, *key), owner, epoch, target)
+        for key, (text, owner, epoch, target) in found
     }
 
 
 def stored_waits(tx: Tx, group: str) -> tuple[tuple[SegmentKey, tuple[SegmentId, ...]], ...]:
     """Return each segment that waits, sorted, with what it waits for. One query."""
-    rows = tx.execute(
-        "SELECT stream_id, segment, waiting FROM group_segment WHERE group_name = ? AND waiting IS NOT NULL"
-        " ORDER BY stream_id, segment",
-        (group,),
-    ).fetchall()
-    return tuple(
-        ((stream_id, SegmentId(segment)), tuple(map(SegmentId, json.loads(waiting))))
-        for stream_id, segment, waiting in rows
-    )
+    found = segment_rows(tx, group, "waiting", "waiting IS NOT NULL")
+    return tuple([(key, tuple(map(SegmentId, json.loads(waiting)))) for key, (waiting,) in found])
 
 
 def note_committed(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:

@@ -16,13 +16,13 @@ import attrs
 from eventproc.store.catalog import StreamRecord, get_stream
 from eventproc.store.database import Tx, Watch, upsert
 from eventproc.store.groups.records import GROUP, GroupRecord, GroupStream, channel_of
-from eventproc.store.groups.rows import SegmentKey
+from eventproc.store.groups.rows import SegmentKey, segment_rows
 from eventproc.store.model.deliveries import DeliveredRange, DeliveryLock, SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.limits import PRIORITY_MAX
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import progress_of_text, progress_text
+from eventproc.store.progress import progress_of_text, progress_text, stored_progress
 from eventproc.store.records import Versioned, get, replace, version_of
 from eventproc.store.segments import segment_ids, segment_state
 
@@ -114,26 +114,15 @@ def watch_share(group: str) -> Watch:
 
 def read_taken_in(tx: Tx, group: str) -> dict[SegmentKey, TakenIn]:
     """Return how far the group is in each of its open segments, sorted. One query."""
-    rows = tx.execute(
-        'SELECT stream_id, segment, number, "offset", finished, coalesce(moved_ms, 0) FROM group_segment'
-        " WHERE group_name = ? ORDER BY stream_id, segment",
-        (group,),
-    ).fetchall()
-    return {
-        (stream_id, SegmentId(segment)): _taken_in(text, group, stream_id, segment, number, offset, moved_ms)
-        for stream_id, segment, number, offset, text, moved_ms in rows
-    }
+    columns = 'number, "offset", finished, coalesce(moved_ms, 0)'
+    return {key: _taken_in(group, key, *row) for key, row in segment_rows(tx, group, columns)}
 
 
 def has_finished_share(tx: Tx, group: str, key: SegmentKey, number: int) -> bool | None:
     """Return whether the group has finished an event; None if the segment is none of its open ones. Two look-ups."""
-    row = tx.execute(
-        "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
-        (group, *key),
-    ).fetchone()
-    if row is None:
+    if (taken_in := stored_progress(tx, group, *key)) is None:
         return None
-    if number >= progress_of_text(row[0], group, *key).number:
+    if number >= taken_in.number:
         return False
     last = tx.execute(
         "SELECT high FROM delivery WHERE group_name = ? AND stream_id = ? AND segment = ? AND low <= ?"
@@ -143,10 +132,8 @@ def has_finished_share(tx: Tx, group: str, key: SegmentKey, number: int) -> bool
     return last is None or last[0] <= number
 
 
-def _taken_in(
-    text: str, group: str, stream_id: int, segment: SegmentId, number: int, offset: int, moved_ms: int
-) -> TakenIn:
-    next_event = progress_of_text(text, group, stream_id, segment)
+def _taken_in(group: str, key: SegmentKey, number: int, offset: int, text: str, moved_ms: int) -> TakenIn:
+    next_event = progress_of_text(text, group, *key)
     return TakenIn(number, offset, next_event.number, next_event.offset, moved_ms)
 
 
