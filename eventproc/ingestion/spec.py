@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 import attrs
 
@@ -28,6 +28,12 @@ _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
 REPLICAS_MAX: Final = 100
 """Tasks of a group. One transaction creates them, so that more would keep others from writing."""
+
+POSITIVE: Final = {"least": 1}
+NATURAL: Final = {"least": 0}
+TIME: Final = {"least": 0, "most": TIME_END_MS}
+POSITIVE_TIME: Final = {"least": 1, "most": TIME_END_MS}
+"""Which numbers a field may have. Times with an upper limit are added to others, and the sums must fit 64 bits."""
 
 
 class Granularity(enum.StrEnum):
@@ -181,24 +187,24 @@ class AutoscalerConfig:
     `lag_based` and `cost_based`.
     """
 
-    task_count_min: int
+    task_count_min: int = attrs.field(metadata=POSITIVE)
     task_count_max: int
     enabled: bool = True
-    task_count_start: int | None = None
+    task_count_start: int | None = attrs.field(default=None, metadata=POSITIVE)
     stop_task_count_ratio: float | None = None
     strategy: AutoscalerStrategy = AutoscalerStrategy.LAG
-    min_scale_up_delay_ms: int = 600_000
-    min_scale_down_delay_ms: int = 600_000
-    lag_collection_interval_ms: int = 30_000
+    min_scale_up_delay_ms: int = attrs.field(default=600_000, metadata=NATURAL)
+    min_scale_down_delay_ms: int = attrs.field(default=600_000, metadata=NATURAL)
+    lag_collection_interval_ms: int = attrs.field(default=30_000, metadata=POSITIVE)
     lag_collection_range_ms: int = 600_000
     lag_aggregate: LagAggregate = LagAggregate.SUM
-    scale_out_threshold: int = 6_000_000
+    scale_out_threshold: int = attrs.field(default=6_000_000, metadata=NATURAL)
     trigger_scale_out_fraction: float = 0.3
-    scale_out_step: int = 2
-    scale_in_threshold: int = 1_000_000
+    scale_out_step: int = attrs.field(default=2, metadata=POSITIVE)
+    scale_in_threshold: int = attrs.field(default=1_000_000, metadata=NATURAL)
     trigger_scale_in_fraction: float = 0.9
-    scale_in_step: int = 1
-    scale_action_period_ms: int = 60_000
+    scale_in_step: int = attrs.field(default=1, metadata=POSITIVE)
+    scale_action_period_ms: int = attrs.field(default=60_000, metadata=POSITIVE)
     lag_weight: float = 0.4
     idle_weight: float = 0.6
 
@@ -240,18 +246,18 @@ class IoConfig:
     streams: tuple[str, ...] = ()
     pattern: str | None = None
     ranges: tuple[SegmentRange, ...] = ()
-    task_count: int | None = None
-    replicas: int = 1
-    task_duration_ms: int = 3_600_000
-    start_delay_ms: int = 5_000
-    period_ms: int = 30_000
-    completion_timeout_ms: int = 1_800_000
-    stop_task_count: int | None = None
+    task_count: int | None = attrs.field(default=None, metadata=POSITIVE)
+    replicas: int = attrs.field(default=1, metadata={"least": 1, "most": REPLICAS_MAX})
+    task_duration_ms: int = attrs.field(default=3_600_000, metadata=POSITIVE)
+    start_delay_ms: int = attrs.field(default=5_000, metadata=TIME)
+    period_ms: int = attrs.field(default=30_000, metadata=POSITIVE_TIME)
+    completion_timeout_ms: int = attrs.field(default=1_800_000, metadata=POSITIVE_TIME)
+    stop_task_count: int | None = attrs.field(default=None, metadata=POSITIVE)
     use_earliest_offset: bool = False
-    late_message_rejection_ms: int | None = None
+    late_message_rejection_ms: int | None = attrs.field(default=None, metadata=NATURAL)
     late_message_rejection_start_ms: int | None = None
-    early_message_rejection_ms: int | None = None
-    idle_after_ms: int | None = None
+    early_message_rejection_ms: int | None = attrs.field(default=None, metadata=TIME)
+    idle_after_ms: int | None = attrs.field(default=None, metadata=POSITIVE)
     autoscaler: AutoscalerConfig | None = None
 
 
@@ -274,15 +280,15 @@ class TuningConfig:
     None: they are only counted.
     """
 
-    max_rows_per_segment: int = 5_000_000
-    intermediate_handoff_ms: int | None = None
-    max_rows_in_memory: int = 150_000
-    max_bytes_in_memory: int = 64 * 1024 * 1024
-    task_timeout_ms: int = 60_000
-    job_timeout_ms: int = 600_000
+    max_rows_per_segment: int = attrs.field(default=5_000_000, metadata=POSITIVE)
+    intermediate_handoff_ms: int | None = attrs.field(default=None, metadata=POSITIVE)
+    max_rows_in_memory: int = attrs.field(default=150_000, metadata=POSITIVE)
+    max_bytes_in_memory: int = attrs.field(default=64 * 1024 * 1024, metadata=POSITIVE)
+    task_timeout_ms: int = attrs.field(default=60_000, metadata=POSITIVE)
+    job_timeout_ms: int = attrs.field(default=600_000, metadata=POSITIVE)
     reset_offset_automatically: bool = False
-    max_parse_exceptions: int | None = None
-    max_saved_parse_exceptions: int = 10
+    max_parse_exceptions: int | None = attrs.field(default=None, metadata=NATURAL)
+    max_saved_parse_exceptions: int = attrs.field(default=10, metadata=NATURAL)
     unparseable_stream: str | None = None
 
 
@@ -304,8 +310,8 @@ class SupervisorSpec:
     tuning: TuningConfig = attrs.field(factory=TuningConfig)
     id: str = ""
     suspended: bool = False
-    retention_ms: int | None = None
-    compact_after_ms: int | None = None
+    retention_ms: int | None = attrs.field(default=None, metadata=POSITIVE)
+    compact_after_ms: int | None = attrs.field(default=None, metadata=POSITIVE)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -337,9 +343,8 @@ class SupervisorSpec:
         _check_name(spec.schema.datasource, "schema.datasource", problems)
         _check_io(spec.io, problems)
         _check_schema(spec.schema, problems)
-        _check_tuning(spec.tuning, problems)
         _check_unparseable_stream(spec, problems)
-        _check_least(spec, "", problems, 1, "retention_ms", "compact_after_ms")
+        _check_numbers(spec, "", problems)
         if spec.retention_ms is not None and spec.schema.segment_granularity is Granularity.ALL:
             problems.add(
                 "retention_ms", "an interval of segment_granularity all never ends; choose a shorter one"
@@ -416,10 +421,7 @@ def _check_io(io: IoConfig, problems: Problems) -> None:
         problems.add("io", "it must have exactly one of streams, pattern and ranges")
     _check_ranges(io, problems)
     for index, name in enumerate(io.streams):
-        try:
-            StreamName.parse(name)
-        except InvalidArgument as error:
-            problems.add(f"io.streams[{index}]", error.reason)
+        _check_stream(name, f"io.streams[{index}]", problems)
     if len(set(io.streams)) < len(io.streams):
         problems.add("io.streams", "each stream may be named once")
     if io.pattern is not None:
@@ -427,17 +429,6 @@ def _check_io(io: IoConfig, problems: Problems) -> None:
             re.compile(io.pattern)
         except re.error as error:
             problems.add("io.pattern", f"not a regular expression: {error}")
-    _check_least(
-        io, "io", problems, 1, "task_count", "replicas", "stop_task_count", "task_duration_ms", "period_ms"
-    )
-    _check_least(io, "io", problems, 1, "completion_timeout_ms", "idle_after_ms")
-    _check_most(io, "io", problems, REPLICAS_MAX, "replicas")
-    # These are added to times, and the sums must fit 64 bits.
-    _check_most(io, "io", problems, TIME_END_MS, "period_ms", "start_delay_ms", "completion_timeout_ms")
-    _check_most(io, "io", problems, TIME_END_MS, "early_message_rejection_ms")
-    _check_least(
-        io, "io", problems, 0, "start_delay_ms", "late_message_rejection_ms", "early_message_rejection_ms"
-    )
     if io.late_message_rejection_ms is not None and io.late_message_rejection_start_ms is not None:
         problems.add(
             "io", "it may have only one of late_message_rejection_ms and late_message_rejection_start_ms"
@@ -446,14 +437,18 @@ def _check_io(io: IoConfig, problems: Problems) -> None:
         _check_autoscaler(io.autoscaler, "io.autoscaler", problems)
 
 
+def _check_stream(name: str, path: str, problems: Problems) -> None:
+    try:
+        StreamName.parse(name)
+    except InvalidArgument as error:
+        problems.add(path, error.reason)
+
+
 def _check_ranges(io: IoConfig, problems: Problems) -> None:
     seen: set[tuple[str, int]] = set()
     for index, found in enumerate(io.ranges):
         path = f"io.ranges[{index}]"
-        try:
-            StreamName.parse(found.stream)
-        except InvalidArgument as error:
-            problems.add(f"{path}.stream", error.reason)
+        _check_stream(found.stream, f"{path}.stream", problems)
         try:
             key = found.stream, parse_segment(found.segment)
         except InvalidArgument as error:
@@ -469,12 +464,6 @@ def _check_ranges(io: IoConfig, problems: Problems) -> None:
 
 
 def _check_autoscaler(scaler: AutoscalerConfig, path: str, problems: Problems) -> None:
-    _check_least(
-        scaler, path, problems, 1, "task_count_min", "task_count_start", "scale_out_step", "scale_in_step"
-    )
-    _check_least(scaler, path, problems, 1, "lag_collection_interval_ms", "scale_action_period_ms")
-    _check_least(scaler, path, problems, 0, "min_scale_up_delay_ms", "min_scale_down_delay_ms")
-    _check_least(scaler, path, problems, 0, "scale_out_threshold", "scale_in_threshold")
     if scaler.task_count_max < scaler.task_count_min:
         problems.add(f"{path}.task_count_max", f"it must be at least task_count_min, {scaler.task_count_min}")
     start = scaler.task_count_start
@@ -535,21 +524,11 @@ def _check_valid(check: Callable[[str], object], text: str, path: str, problems:
         problems.add(path, f"{error.reason}, not {text!r}")
 
 
-def _check_tuning(tuning: TuningConfig, problems: Problems) -> None:
-    _check_least(tuning, "tuning", problems, 1, "max_rows_per_segment", "intermediate_handoff_ms")
-    _check_least(tuning, "tuning", problems, 1, "max_rows_in_memory", "max_bytes_in_memory")
-    _check_least(tuning, "tuning", problems, 1, "task_timeout_ms", "job_timeout_ms")
-    _check_least(tuning, "tuning", problems, 0, "max_parse_exceptions", "max_saved_parse_exceptions")
-
-
 def _check_unparseable_stream(spec: SupervisorSpec, problems: Problems) -> None:
     path, name = "tuning.unparseable_stream", spec.tuning.unparseable_stream
     if name is None:
         return
-    try:
-        StreamName.parse(name)
-    except InvalidArgument as error:
-        problems.add(path, error.reason)
+    _check_stream(name, path, problems)
     if name in spec.stream_names or _matches(spec.io.pattern, name):
         problems.add(path, f"the supervisor reads {name}, so these events would return to it without end")
 
@@ -561,14 +540,13 @@ def _matches(pattern: str | None, name: str) -> bool:
         return False
 
 
-def _check_least(value: object, path: str, problems: Problems, least: int, *names: str) -> None:
-    for name in names:
-        held = getattr(value, name)
-        if held is not None and held < least:
-            problems.add(f"{path}.{name}".lstrip("."), f"it must be at least {least}, not {held}")
-
-
-def _check_most(value: object, path: str, problems: Problems, most: int, *names: str) -> None:
-    for name in names:
-        if (held := getattr(value, name)) is not None and held > most:
-            problems.add(f"{path}.{name}", f"it must be at most {most}, not {held}")
+def _check_numbers(value: Any, path: str, problems: Problems) -> None:
+    """Note each number of the value, and of the values in it, that lies outside the limits of its field."""
+    for each in attrs.fields(type(value)):
+        held, at = getattr(value, each.name), f"{path}{each.name}"
+        if attrs.has(type(held)):
+            _check_numbers(held, f"{at}.", problems)
+        elif held is not None and held < each.metadata.get("least", held):
+            problems.add(at, f"it must be at least {each.metadata['least']}, not {held}")
+        elif held is not None and held > each.metadata.get("most", held):
+            problems.add(at, f"it must be at most {each.metadata['most']}, not {held}")
