@@ -222,11 +222,7 @@ class Transaction(Generic[P]):
 
         Raises:
             InvalidArgument: an event is not valid; the events before it were added.
-            TransactionAborted: the transaction was aborted.
-            TransactionDecided: the transaction is already committed, or will be.
-            TransactionNotFound: no transaction has this id.
-            DiskFull: an earlier batch could not be staged: the disk is full.
-            LockHeld: an earlier batch could not be staged: another process held the write lock for too long.
+            TransactionAborted, TransactionDecided, TransactionNotFound, DiskFull, LockHeld: as for `write`.
         """
         check_events(events)
         await anyio.lowlevel.checkpoint()

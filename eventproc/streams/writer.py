@@ -329,14 +329,8 @@ class EventWriter(NotesTime, Generic[P]):
 
         Raises:
             InvalidArgument: an event or the sequence is not valid.
-            StreamSealed: the stream is sealed.
-            NotFound: the stream was deleted.
-            StreamReplaced: the stream was deleted and created again.
-            WriterFailed: an earlier posted event failed; call `flush`.
-            WriterFenced: another writer of this name has written since.
-            DiskFull: the disk is full.
-            LockHeld: another process held the write lock for too long.
-            Closed: the block has ended.
+            StreamSealed, NotFound, StreamReplaced, WriterFailed, WriterFenced, DiskFull, LockHeld, Closed: as for
+                `write`.
         """
         check_events(events)
         if sequence is not None:
@@ -362,12 +356,7 @@ class EventWriter(NotesTime, Generic[P]):
         """Return when everything posted so far is durable. Raises the first failure, and only once.
 
         Raises:
-            StreamSealed: the stream is sealed.
-            NotFound: the stream was deleted.
-            StreamReplaced: the stream was deleted and created again.
-            WriterFenced: another writer of this name has written since.
-            DiskFull: the disk is full.
-            LockHeld: another process held the write lock for too long.
+            StreamSealed, NotFound, StreamReplaced, WriterFenced, DiskFull, LockHeld: as for `write`.
         """
         for send in (*self._ready, self._next if self._waiting_bytes else self._sending):
             if send is not None:
