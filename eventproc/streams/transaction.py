@@ -190,12 +190,7 @@ class Transaction(Generic[P]):
         another process is noticed with the next batch.
 
         Args:
-            payload: a value of the writer's payload type.
-            key: routing key, as for `EventWriter.write`; events of one key keep their order. None (default): any
-                segment.
-            event_time: the event's time, in ms. None (default): none.
-            headers: names and texts beside the payload. None (default): none.
-            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
+            payload, key, event_time, headers, partition: as for `EventWriter.write`.
 
         Raises:
             InvalidArgument: the payload, key, event time, headers or partition are not valid.

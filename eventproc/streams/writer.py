@@ -272,16 +272,7 @@ class EventWriter(NotesTime, Generic[P]):
         `flush`, or the end of the block, raises if the event failed.
 
         Args:
-            payload: a value of the writer's payload type.
-            key: routing key, see `write`. None (default): any segment.
-            event_time: the event's time, in ms. None (default): none.
-            headers: names and texts beside the payload. None (default): none.
-            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
-            ttl_ms: how long groups deliver it, in ms, see `write`. None (default): as the codec or the topic says.
-            id: append it unless the stream has an event with this id, see `write`. None (default): no id.
-            priority: 0 (default) to 9; share groups deliver higher ones first.
-            delay_ms: append it so many ms later, see `write`. None (default): at once.
-            at: append it then, see `write`. None (default).
+            payload, key, event_time, headers, partition, ttl_ms, id, priority, delay_ms, at: as for `write`.
 
         Raises:
             InvalidArgument: the payload, or an option, is not valid, or there is no such partition.
