@@ -369,9 +369,8 @@ def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:
     return len(gone) == limit
 
 
-def watch_tasks() -> Watch:
-    """Return the watch for tasks that were submitted, started, released or ended. Each wake-up costs one look-up."""
-    return Watch(TASKS_CHANNEL, partial(counted, name=COUNTER))
+WATCH_TASKS: Final = Watch(TASKS_CHANNEL, partial(counted, name=COUNTER))
+"""The watch for tasks that were submitted, started, released or ended. Each wake-up costs one look-up."""
 
 
 def watch_task(task_id: str) -> Watch:
@@ -439,9 +438,8 @@ def _wake(tx: Tx, task_id: str) -> None:
     tx.wake(_channel(task_id))
 
 
-def watch_ingestion() -> Watch:
-    """Return the subscription to everything that supervisors or workers must see. Each wake-up costs one look-up."""
-    return Watch(INGEST_CHANNEL, partial(counted, name=INGEST_CHANNEL))
+WATCH_INGESTION: Final = Watch(INGEST_CHANNEL, partial(counted, name=INGEST_CHANNEL))
+"""The subscription to everything that supervisors or workers must see. Each wake-up costs one look-up."""
 
 
 def has_supervisors(tx: Tx) -> bool:

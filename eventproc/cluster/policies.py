@@ -23,7 +23,7 @@ import attrs
 from eventproc.base.clock import new_id
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS
-from eventproc.store.catalog import streams_with_policies, watch_catalog
+from eventproc.store.catalog import WATCH_CATALOG, streams_with_policies
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import OwnerFenced, Rejected, Retryable
@@ -71,7 +71,7 @@ async def keep_policies(db: Database) -> None:
     """
     loop = _PolicyLoop(db)
     buckets = db.shared[OWNED_BUCKETS]
-    with db.subscribe([watch_catalog()]) as changes, buckets.notifying(changes):
+    with db.subscribe([WATCH_CATALOG]) as changes, buckets.notifying(changes):
         await repeat_step(
             partial(loop.run, changes),
             partial(anyio.sleep, FAILED_MS / 1000),

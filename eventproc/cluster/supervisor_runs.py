@@ -19,7 +19,7 @@ from eventproc.cluster.buckets import OWNED_BUCKETS
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.model.errors import OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
-from eventproc.store.task_queue import has_supervisors, watch_ingestion
+from eventproc.store.task_queue import WATCH_INGESTION, has_supervisors
 
 LOG = logging.getLogger("eventproc.ingestion")
 
@@ -49,7 +49,7 @@ async def keep_supervisors(db: Database) -> None:
     It never ends the user's program.
     """
     buckets = db.shared[OWNED_BUCKETS]
-    with db.subscribe([watch_ingestion()]) as changes, buckets.notifying(changes):
+    with db.subscribe([WATCH_INGESTION]) as changes, buckets.notifying(changes):
         await repeat_step(
             partial(_run_due, db, buckets.owner_of, changes, _LastLook()),
             partial(changes.wait, FAILED_MS),

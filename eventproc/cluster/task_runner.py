@@ -27,6 +27,7 @@ from eventproc.store.model.errors import DiskFull, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.task_queue import (
     TASKS_CHANNEL,
+    WATCH_TASKS,
     TaskCancelled,
     TaskInfo,
     TaskStatus,
@@ -37,7 +38,6 @@ from eventproc.store.task_queue import (
     release_task,
     start_task,
     watch_task,
-    watch_tasks,
 )
 
 LOG = logging.getLogger("eventproc.tasks")
@@ -100,7 +100,7 @@ async def run_tasks(db: Database, jobs: Mapping[str, Job], *, tasks_max: int = T
     buckets = db.shared[OWNED_BUCKETS]
     async with anyio.create_task_group() as tasks:
         # A death changes the owners of some bucket. A task of the dead may lie in one that moved before.
-        with db.subscribe([watch_tasks(), BUCKETS.watch()]) as changes, buckets.notifying(changes):
+        with db.subscribe([WATCH_TASKS, BUCKETS.watch()]) as changes, buckets.notifying(changes):
             runner = _Runner(db, jobs, tasks_max, partial(changes.notify, TASKS_CHANNEL))
 
             async def start_due() -> None:

@@ -34,6 +34,7 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
+    GENERATION,
     GROUP,
     GROUPS,
     OWNED,
@@ -50,7 +51,6 @@ from eventproc.store.groups import (
     TruncatedPolicy,
     channel_of,
     get_group,
-    last_generation,
     progress_of,
     readable_group,
     replace_share,
@@ -64,7 +64,7 @@ from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
 from eventproc.store.model.partitions import is_reserve
-from eventproc.store.records import create, find, get
+from eventproc.store.records import counted, create, find, get
 from eventproc.store.replicated import LogId, create_log, initialize
 from eventproc.store.segments import segment_state
 from eventproc.streams.stream_cuts import PASSED_MAX, is_over
@@ -124,7 +124,7 @@ def insert_group(
     log: LogId | None = None,
 ) -> GroupState:
     """Write the record of a new group, and return its state, whose rows the caller writes. name: a valid one."""
-    state = begin(last_generation(tx), starts, options)
+    state = begin(counted(tx, GENERATION), starts, options)
     group = GroupRecord(
         name=name,
         streams=state.streams,

@@ -58,7 +58,7 @@ from eventproc.groups.updates import (
     SubscriptionChanged,
     Update,
 )
-from eventproc.store.catalog import catalog_version, watch_catalog
+from eventproc.store.catalog import WATCH_CATALOG, catalog_version
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import (
@@ -318,7 +318,7 @@ class GroupMember(Membership):
         """Wait for changes of the streams that the group reads; return whether they are new: one may be missed."""
         watches_more = False
         if view.catalog is not None and not self._watches_catalog:
-            self._changes.add(watch_catalog())
+            self._changes.add(WATCH_CATALOG)
             self._watches_catalog = watches_more = True
         topics = frozenset(each.stream_id for each in self.state.reserves)
         for stream_id in topics - self._topics:

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Database, Tx
-from eventproc.store.ingestion import find_task, watch_ingestion
+from eventproc.store.ingestion import WATCH_INGESTION, find_task
 from eventproc.store.ingestion.logs import IngestLogLine, read_log
 from eventproc.store.model.errors import NotFound
 
@@ -42,5 +42,5 @@ async def follow_lines(db: Database, task: str, after: int) -> AsyncIterator[Ing
             yield line
         if found.has_ended:
             return
-        with db.subscribe([watch_ingestion()]) as changes:
+        with db.subscribe([WATCH_INGESTION]) as changes:
             await changes.wait(LOOK_MS)

@@ -23,7 +23,7 @@ from eventproc.groups.liveness import POLL_MS
 from eventproc.shares.acquisition import Acquisition, acquire
 from eventproc.shares.delivery import LOCAL_SESSIONS, Holder, Outlook, SettledSpans, look_ahead, settle
 from eventproc.shares.events import Delivery, deliveries_of, spans_of
-from eventproc.store.catalog import watch_catalog
+from eventproc.store.catalog import WATCH_CATALOG
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import SHARE_POLL_EVENTS, channel_of, get_group, watch_share
@@ -584,7 +584,7 @@ class ShareConsumer(Openable, Generic[P]):
             return True  # something may have happened before this
         if outlook.awaits_streams and not self._watches_catalog:
             self._watches_catalog = True
-            self._changes.add(watch_catalog())
+            self._changes.add(WATCH_CATALOG)
             return True
         clock, watched = self._db.clock, outlook.instances
         while True:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eventproc.store.catalog.changes import (
+    WATCH_CATALOG as WATCH_CATALOG,
     catalog_version as catalog_version,
     note_change as note_change,
-    watch_catalog as watch_catalog,
 )
 from eventproc.store.catalog.lag import (
     UnfinishedPart as UnfinishedPart,
@@ -16,6 +16,7 @@ from eventproc.store.catalog.lag import (
 )
 from eventproc.store.catalog.queries import (
     SCOPES as SCOPES,
+    WATCH_SCOPES as WATCH_SCOPES,
     change_tags as change_tags,
     count_streams as count_streams,
     current_epoch as current_epoch,
@@ -35,7 +36,6 @@ from eventproc.store.catalog.queries import (
     streams_with_policies as streams_with_policies,
     tail_offsets as tail_offsets,
     verify_active as verify_active,
-    watch_scopes as watch_scopes,
 )
 from eventproc.store.catalog.routes import (
     ROUTES as ROUTES,

@@ -25,9 +25,5 @@ def catalog_version(tx: Tx) -> int:
     return counted(tx, COUNTER)
 
 
-def watch_catalog() -> Watch:
-    """Return the subscription to changes of `catalog_version`. Each wake-up costs one look-up."""
-    return _WATCH
-
-
-_WATCH: Final = Watch(_TOPIC, catalog_version)
+WATCH_CATALOG: Final = Watch(_TOPIC, catalog_version)
+"""The subscription to changes of `catalog_version`. Each wake-up costs one look-up."""

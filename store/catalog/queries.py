@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -114,19 +114,11 @@ def scope_names(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
     return seen_entries(read, page.allows, str, page)
 
 
-def _probe_scopes(tx: Tx) -> Hashable:
-    return tuple(scope_names(tx))
-
-
 SCOPES: Final = ("scopes",)
 """Topic to wake when a scope was created or deleted."""
 
-_WATCH_SCOPES: Final = Watch(SCOPES, _probe_scopes)
-
-
-def watch_scopes() -> Watch:
-    """Return the subscription to scopes that come and go. Each wake-up costs one read of their names."""
-    return _WATCH_SCOPES
+WATCH_SCOPES: Final = Watch(SCOPES, lambda tx: tuple(scope_names(tx)))
+"""The subscription to scopes that come and go. Each wake-up costs one read of their names."""
 
 
 def stream_names(tx: Tx, scope: str, *, limit: int = NO_LIMIT) -> list[str]:

@@ -46,6 +46,7 @@ from eventproc.store.groups.kafka_producers import (
 )
 from eventproc.store.groups.records import (
     EQUAL as EQUAL,
+    GENERATION as GENERATION,
     GROUP as GROUP,
     GROUPS as GROUPS,
     KAFKA as KAFKA,
@@ -55,6 +56,7 @@ from eventproc.store.groups.records import (
     READERS as READERS,
     SHARE as SHARE,
     TRUNCATABLE as TRUNCATABLE,
+    WATCH_GROUPS as WATCH_GROUPS,
     DeletedPolicy as DeletedPolicy,
     GroupKind as GroupKind,
     GroupOptions as GroupOptions,
@@ -66,11 +68,9 @@ from eventproc.store.groups.records import (
     channel_of as channel_of,
     get_group as get_group,
     group_names as group_names,
-    last_generation as last_generation,
     readable_group as readable_group,
     streams_of_group as streams_of_group,
     truncatable_key as truncatable_key,
-    watch_groups as watch_groups,
     with_patience as with_patience,
 )
 from eventproc.store.groups.rows import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
@@ -13,7 +13,7 @@ from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import DELIVERIES_MAX, DURATION_MS_MAX, LOCK_MS
 from eventproc.store.model.list_pages import NO_LIMIT
-from eventproc.store.records import RecordKind, counted, find, get, keys, raise_counter
+from eventproc.store.records import RecordKind, find, get, keys
 from eventproc.store.replicated import LogId
 
 TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
@@ -258,26 +258,8 @@ def streams_of_group(tx: Tx, name: str) -> list[str]:
     return [each.name for each in get(tx, GROUP, name).value.streams]
 
 
-def _probe_names(tx: Tx) -> Hashable:
-    return tuple(group_names(tx))
-
-
 GROUPS: Final = ("groups",)
 """Topic to wake when a group was created or deleted."""
 
-_WATCH_GROUPS: Final = Watch(GROUPS, _probe_names)
-
-
-def watch_groups() -> Watch:
-    """Return the subscription to groups that come and go. Each wake-up costs one read of their names."""
-    return _WATCH_GROUPS
-
-
-def last_generation(tx: Tx) -> int:
-    """Return the highest generation of any deleted group; 0 if no group was deleted. One look-up."""
-    return counted(tx, GENERATION)
-
-
-def raise_last_generation(tx: Tx, generation: int) -> None:
-    """Make later groups start above `generation`."""
-    raise_counter(tx, GENERATION, generation)
+WATCH_GROUPS: Final = Watch(GROUPS, lambda tx: tuple(group_names(tx)))
+"""The subscription to groups that come and go. Each wake-up costs one read of their names."""

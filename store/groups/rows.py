@@ -14,19 +14,19 @@ from typing import Any, TypeAlias
 from eventproc.store.database import Tx, Watch, find_number
 from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES, KAFKA_PENDING
 from eventproc.store.groups.records import (
+    GENERATION,
     GROUP,
     GROUPS,
     PRAVEGA,
     TRUNCATABLE,
     channel_of,
-    raise_last_generation,
 )
 from eventproc.store.jobs import delete_jobs
 from eventproc.store.key_states import delete_state
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text, stored_progress
-from eventproc.store.records import delete, delete_all, get, keys, version_of
+from eventproc.store.records import delete, delete_all, get, keys, raise_counter, version_of
 from eventproc.store.replicated import delete_log
 
 SegmentKey: TypeAlias = tuple[int, SegmentId]
@@ -278,6 +278,6 @@ def delete_group(tx: Tx, name: str) -> None:
     delete_all(tx, KAFKA_PENDING, keys(tx, KAFKA_PENDING, prefix=f"{name}/"))
     delete_all(tx, KAFKA_MEMBERS, [name])
     delete_state(tx, name)
-    raise_last_generation(tx, found.value.generation)
+    raise_counter(tx, GENERATION, found.value.generation)  # later groups start above it
     tx.wake(channel_of(name))
     tx.wake(GROUPS)

@@ -41,4 +41,4 @@ from eventproc.store.ingestion.tasks import (
     read_workers as read_workers,
     register_worker as register_worker,
 )
-from eventproc.store.task_queue import watch_ingestion as watch_ingestion
+from eventproc.store.task_queue import WATCH_INGESTION as WATCH_INGESTION

@@ -18,7 +18,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.chunks.index import next_unused
 from eventproc.store.database import Database, Tx
 from eventproc.store.ownership import claim
-from eventproc.store.task_queue import watch_tasks
+from eventproc.store.task_queue import WATCH_TASKS
 from eventproc.testing import SimulatedInstance, SimulatedWorld
 
 
@@ -68,7 +68,7 @@ async def ended_task(ep: Eventproc, resource: str, *, after: TaskInfo | None = N
 
     after: wait for the one that is submitted after this one.
     """
-    with anyio.fail_after(60), ep.db.subscribe([watch_tasks()]) as changes:
+    with anyio.fail_after(60), ep.db.subscribe([WATCH_TASKS]) as changes:
         while True:
             found = [each for each in await ep.tasks.list() if each.resource == resource]
             found = [each for each in found if after is None or each.id > after.id]

@@ -21,7 +21,7 @@ from eventproc.errors import (
 )
 from eventproc.ingestion import loop
 from eventproc.store.faults import Step
-from eventproc.store.ingestion import post_notice, waiting_notices, watch_ingestion
+from eventproc.store.ingestion import WATCH_INGESTION, post_notice, waiting_notices
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ingestion import TaskState, TaskStats
 from tests.ingestion.support import HOUR_MS, Bench, due_supervisors, spec_of
@@ -258,7 +258,7 @@ async def test_the_loop_runs_a_supervisor_when_it_is_submitted(bench: Bench) -> 
     await bench.ep.create_stream("s/t")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keep_supervisors, bench.db)
-        with bench.db.subscribe([watch_ingestion()]) as changes:
+        with bench.db.subscribe([WATCH_INGESTION]) as changes:
             await bench.ep.submit_supervisor(spec_of(start_delay_ms=100))
             while not await bench.live():
                 await changes.wait()
@@ -321,7 +321,7 @@ async def test_notices_that_wait_together_are_handled_without_a_pause(bench: Ben
     began_ms = bench.clock.wall_ms()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keep_supervisors, bench.db)
-        with bench.db.subscribe([watch_ingestion()]) as changes:
+        with bench.db.subscribe([WATCH_INGESTION]) as changes:
             while await bench.db.read(lambda tx: waiting_notices(tx, "clicks")):
                 await changes.wait()
         tasks.cancel_scope.cancel()

@@ -29,11 +29,11 @@ from eventproc.store.address import StoreAddress
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
+    WATCH_INGESTION,
     TaskOrder,
     claim_tasks,
     read_offsets,
     register_worker,
-    watch_ingestion,
 )
 from eventproc.store.ingestion.rows import (
     IngestOffset,
@@ -142,7 +142,7 @@ def wait_until(ep: BlockingEventproc, is_done: Callable[[Tx], bool]) -> None:
     db = ep._twin.db
 
     async def wait() -> None:
-        with db.subscribe([watch_ingestion()]) as changes:
+        with db.subscribe([WATCH_INGESTION]) as changes:
             while not await db.read(is_done):
                 await changes.wait()
 

@@ -26,9 +26,9 @@ from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.positions import Position, PositionSeal, format_position
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import EVERYTHING, Permission
-from eventproc.store.catalog import REQUEST_STREAM, SYSTEM_EPOCH, scope_names, watch_scopes
+from eventproc.store.catalog import REQUEST_STREAM, SYSTEM_EPOCH, WATCH_SCOPES, scope_names
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups import OWNED, SHARE, group_names, watch_groups
+from eventproc.store.groups import OWNED, SHARE, WATCH_GROUPS, group_names
 from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.progress import get_progress
@@ -313,8 +313,8 @@ class ChangeFeed:
         watches = [
             watch_stream(REQUEST_STREAM.stream_id),
             WATCH_OUTCOMES,
-            watch_groups(),
-            watch_scopes(),
+            WATCH_GROUPS,
+            WATCH_SCOPES,
         ]
         with db.subscribe(watches) as changes:
             followed, self._names = await db.read(_begin)

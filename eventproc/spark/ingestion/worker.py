@@ -32,6 +32,7 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.address import StoreAddress
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
+    WATCH_INGESTION,
     TaskOrder,
     claim_tasks,
     finish_task,
@@ -41,7 +42,6 @@ from eventproc.store.ingestion import (
     own_tasks,
     read_workers,
     register_worker,
-    watch_ingestion,
 )
 from eventproc.store.ingestion.logs import forget_old_logs
 from eventproc.store.model.errors import Corrupt, EventprocError, Rejected, Retryable
@@ -247,7 +247,7 @@ class IngestionWorker:
         """Wake this worker whenever something of ingestion changes."""
 
         async def watch() -> None:
-            with directory.db.subscribe([watch_ingestion()]) as changes:
+            with directory.db.subscribe([WATCH_INGESTION]) as changes:
                 while True:
                     try:
                         await changes.wait()
