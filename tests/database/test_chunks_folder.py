@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,7 +12,6 @@ import anyio.to_thread
 import pytest
 
 import eventproc
-from eventproc.store.model.errors import InvalidArgument
 
 
 async def test_openings_that_name_the_same_folder_share_it(tmp_path: Path) -> None:
@@ -28,21 +26,6 @@ async def test_openings_that_name_the_same_folder_share_it(tmp_path: Path) -> No
             group.start_soon(open_it)
     async with eventproc.open(home):
         assert (home / "chunks").resolve() == shared
-
-
-async def test_folder_that_is_not_its_own_is_refused_before_anything_changes(tmp_path: Path) -> None:
-    home, shared = tmp_path / "home", tmp_path / "shared"
-    with pytest.raises(InvalidArgument, match="outside of"):
-        await eventproc.open(home, chunks=home / "chunks")
-    assert not home.exists()
-    async with eventproc.open(home, durability="os", chunks=shared):
-        pass
-    with pytest.raises(InvalidArgument, match="one of its own"):
-        await eventproc.open(tmp_path / "other", chunks=shared)
-    with pytest.raises(InvalidArgument, match="in use"):
-        await eventproc.open(home, chunks=tmp_path / "third")
-    found = await anyio.to_thread.run_sync(os.listdir, tmp_path)
-    assert sorted(found) == ["home", "shared"]
 
 
 async def test_directory_stays_usable_after_its_folder_could_not_be_made(tmp_path: Path) -> None:

@@ -31,10 +31,6 @@ def mounts(kind: str, point: Path | str) -> Mounts:
     )
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {entry.name: entry.read_bytes() for entry in directory.iterdir() if entry.is_file()}
-
-
 @pytest.mark.parametrize(
     "kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "fuse", "fuseblk"]
 )
@@ -136,15 +132,6 @@ def test_a_directory_with_a_database_is_not_fresh(tmp_path: Path) -> None:
     assert not check_directory(tmp_path, create=True)
 
 
-@pytest.mark.parametrize("create", [False, True])
-def test_a_directory_of_another_program_is_refused_and_unchanged(tmp_path: Path, create: bool) -> None:
-    (tmp_path / "thesis.tex").write_bytes(b"years of work")
-    before = contents(tmp_path)
-    with pytest.raises(StoreUnusable, match=r"holds 'thesis\.tex' and no eventproc\.db, so it is not ours"):
-        check_directory(tmp_path, create=create)
-    assert contents(tmp_path) == before
-
-
 @pytest.mark.parametrize(
     "left", [["write.lock", "format.lock"], ["eventproc.db"], ["eventproc.db", "eventproc.db-wal"]]
 )
@@ -160,16 +147,6 @@ def test_what_an_init_that_died_left_is_fresh(tmp_path: Path, left: list[str]) -
 def test_the_root_of_a_fresh_disk_is_empty(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     assert check_directory(tmp_path, create=True)
-
-
-@pytest.mark.parametrize("create", [False, True])
-def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path, create: bool) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises((StoreUnusable, StoreMissing)) as caught:
-            check_directory(path, create=create)
-        if create:
-            assert isinstance(caught.value, StoreUnusable)
 
 
 def test_a_directory_in_place_of_the_database_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import anyio
@@ -77,52 +76,6 @@ async def test_opening_with_another_durability_is_refused_and_names_both(directo
             pass
 
 
-def make_foreign(directory: Path) -> bytes:
-    """Create the database of another program; return its bytes."""
-    directory.mkdir()
-    connection = sqlite3.connect(directory / "eventproc.db")
-    connection.execute("CREATE TABLE theirs (x)")
-    connection.commit()
-    connection.close()
-    return (directory / "eventproc.db").read_bytes()
-
-
-async def test_a_database_of_another_program_is_refused_and_unchanged(directory: Path) -> None:
-    before = make_foreign(directory)
-    with pytest.raises(StoreUnusable, match="not made by eventproc"):
-        async with open_database(directory, migrations=MIGRATIONS):
-            pass
-    assert read_bytes(directory / "eventproc.db") == before
-    assert [path.name for path in listed(directory)] == ["eventproc.db"]
-
-
-def listed(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir())
-
-
-def read_bytes(path: Path) -> bytes:
-    return path.read_bytes()
-
-
-def make_garbage(directory: Path) -> None:
-    directory.mkdir()
-    (directory / "eventproc.db").write_bytes(b"not a database " * 1000)
-
-
-@pytest.mark.parametrize("others", [[], ["format.lock"]])
-async def test_a_file_that_is_no_database_is_refused_and_nothing_changes(
-    directory: Path, others: list[str]
-) -> None:
-    make_garbage(directory)
-    for name in others:
-        (directory / name).touch()
-    before = {path.name: read_bytes(path) for path in listed(directory)}
-    with pytest.raises(StoreUnusable, match="not a database"):
-        async with open_database(directory, migrations=MIGRATIONS):
-            pass
-    assert {path.name: read_bytes(path) for path in listed(directory)} == before
-
-
 def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
     async def main() -> None:
         async with open_database(directory, migrations=[]):
@@ -194,14 +147,6 @@ async def test_an_older_schema_is_migrated_with_its_rows(directory: Path) -> Non
         rows = await world.db.read(lambda tx: tx.execute("SELECT name, color FROM item").fetchall())
         assert rows == [("a", "red")]
         assert await world.db.read(lambda tx: tx.execute("PRAGMA user_version").fetchone()) == (2,)
-
-
-async def test_a_newer_schema_is_refused(directory: Path) -> None:
-    async with open_world("file", directory, NEWER):
-        pass
-    with pytest.raises(StoreUnusable, match="made by a newer version of eventproc"):
-        async with open_world("file", directory):
-            pass
 
 
 async def test_a_failed_migration_leaves_the_directory_unchanged(directory: Path) -> None:
