@@ -90,42 +90,34 @@ async def test_on_revoked_may_commit_and_the_new_owner_repeats_nothing(ep: Event
     )
 
 
-async def test_a_callback_that_polls_is_refused(ep: Eventproc) -> None:
-    await make_topic(ep, 1)
-    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
-
-    async def poll(partitions: tuple[TopicPartition, ...]) -> None:
-        await consumer.poll(timeout_ms=0)
-
-    consumer: Consumer = group.consumer("a", on_assigned=poll)
-    with pytest.raises(errors.IllegalTransition, match="callback"):
-        await consumer
+async def poll(ep: Eventproc, consumer: Consumer) -> None:
+    await consumer.poll(timeout_ms=0)
 
 
-async def test_a_callback_that_begins_a_transaction_is_refused_at_once(ep: Eventproc) -> None:
-    await make_topic(ep, 1)
-    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
-
-    async def transact(partitions: tuple[TopicPartition, ...]) -> None:
-        async with ep.transaction(consumer=consumer):
-            pass
-
-    consumer: Consumer = group.consumer("a", on_assigned=transact)
-    with pytest.raises(errors.IllegalTransition, match="callback"), anyio.fail_after(20):
-        await consumer
+async def transact(ep: Eventproc, consumer: Consumer) -> None:
+    async with ep.transaction(consumer=consumer):
+        pass
 
 
-@pytest.mark.parametrize("end", [Consumer.close, Consumer.leave])
-async def test_a_callback_that_ends_its_consumer_is_refused_at_once(
-    ep: Eventproc, end: Callable[[Consumer], Awaitable[None]]
+@pytest.mark.parametrize(
+    ("callback", "act"),
+    [
+        ("on_assigned", poll),
+        ("on_assigned", transact),
+        ("on_revoked", lambda _, consumer: consumer.close()),
+        ("on_revoked", lambda _, consumer: consumer.leave()),
+    ],
+)
+async def test_a_callback_that_polls_or_begins_a_transaction_or_ends_its_consumer_is_refused_at_once(
+    ep: Eventproc, callback: str, act: Callable[[Eventproc, Consumer], Awaitable[None]]
 ) -> None:
     await make_topic(ep, 1)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
-    async def close(partitions: tuple[TopicPartition, ...]) -> None:
-        await end(consumer)
+    async def call(partitions: tuple[TopicPartition, ...]) -> None:
+        await act(ep, consumer)
 
-    consumer: Consumer = group.consumer("a", on_revoked=close)
+    consumer: Consumer = group.consumer("a", **{callback: call})  # type: ignore[arg-type]
     with pytest.raises(errors.IllegalTransition, match="callback"), anyio.fail_after(20):
         async with consumer:
             await consumer.poll(timeout_ms=0)
@@ -167,23 +159,6 @@ async def test_a_commit_that_a_release_overtakes_is_refused(
             after = await committed(group)
             [given] = b.assignment
             assert after[TOPIC, given.partition] == before[TOPIC, given.partition]
-
-
-async def test_an_error_of_a_callback_is_raised_by_the_poll_and_the_group_goes_on(ep: Eventproc) -> None:
-    await make_topic(ep, 2, events=20)
-    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
-    failures = [ValueError("revoked")]
-
-    async def fail(partitions: tuple[TopicPartition, ...]) -> None:
-        if failures:
-            raise failures.pop()
-
-    async with group.consumer("a", auto_commit=False, on_revoked=fail) as a:
-        await poll_all(a)
-        async with group.consumer("b") as b:
-            with pytest.raises(ValueError, match="revoked"):
-                await settle(ep, [a], [1])
-            await settle(ep, [a, b], [1, 1])
 
 
 @pytest.mark.parametrize("form", ["memory"])

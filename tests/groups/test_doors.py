@@ -32,24 +32,6 @@ async def test_a_group_is_refused_as_a_group_and_not_as_a_stream(ep: Eventproc, 
         await ep.group(name)
 
 
-@pytest.mark.parametrize("streams", [[], "s/t", ["s/t", "s/t"], [5], ["t"], None])
-async def test_a_group_needs_names_of_streams(ep: Eventproc, streams: Any) -> None:
-    await written(ep, 1)
-    with pytest.raises(InvalidArgument):
-        await ep.create_group("s/g", streams)
-    with pytest.raises(InvalidArgument):
-        await ep.create_group("g", streams)
-
-
-@pytest.mark.parametrize(
-    "choice", [{"start": "begin"}, {"start": 1.5}, {"start": True}, {"until": 5}, {"until": {"s/t": 5}}]
-)
-async def test_a_group_begins_and_ends_at_places(ep: Eventproc, choice: dict[str, Any]) -> None:
-    await written(ep, 1)
-    with pytest.raises(InvalidArgument, match=r"^start|^end"):
-        await ep.create_group("g", ["s/t"], **choice)
-
-
 @pytest.mark.parametrize("until", [5, "tail", [5]])
 async def test_reading_ends_at_cuts(ep: Eventproc, until: Any) -> None:
     await written(ep, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from eventproc import Group, Stream, StreamCut
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import InvalidCut, NotFound
+from eventproc.store.model.errors import NotFound
 from tests.groups.support import write, written
 
 
@@ -42,20 +42,6 @@ async def test_a_reset_can_move_the_end_and_forgets_the_checkpoints_then(ep: Eve
     assert await read_all(group) == list(range(20))
     with pytest.raises(NotFound):
         await group.reset(checkpoint="end")
-
-
-async def test_a_reset_can_take_the_end_away(ep: Eventproc) -> None:
-    stream, _, group = await ending(ep)
-    await group.reset("head", until=None)
-    await stream.seal()
-    assert await read_all(group) == list(range(20))
-
-
-async def test_a_group_cannot_be_reset_behind_its_end(ep: Eventproc) -> None:
-    _, _, group = await ending(ep)
-    with pytest.raises(InvalidCut, match="choose another end"):
-        await group.reset("tail")
-    assert await read_all(group) == list(range(10))
 
 
 async def test_the_end_of_a_deleted_stream_is_not_that_of_the_next_one(ep: Eventproc) -> None:

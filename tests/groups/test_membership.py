@@ -9,16 +9,12 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import ScalingPolicy
 from eventproc.groups import (
-    GroupOptions,
-    GroupStart,
     add_stream,
     delete_group,
     describe_group,
     ensure_group,
     join,
-    list_groups,
     set_paused,
     watch_group,
 )
@@ -28,7 +24,7 @@ from eventproc.groups.operations import reader_offline
 from eventproc.runtime import Eventproc
 from eventproc.store.groups import progress_of
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
-from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderFenced, ReaderOnline, SegmentFenced
+from eventproc.store.model.group_errors import ReaderFenced, SegmentFenced
 from eventproc.store.model.progress import Progress
 from tests.groups.support import (
     GROUP_NAME,
@@ -90,18 +86,6 @@ async def test_of_two_that_want_one_segment_exactly_one_gets_it(ep: Eventproc) -
         assert sorted(shares([a, b])) == [0, 1]
 
 
-async def test_progress_goes_with_the_segment_to_its_next_owner(ep: Eventproc) -> None:
-    stream = await make(ep, 1)
-    key = key_of(stream, 0)
-    async with join(ep.db, GROUP_NAME, "a") as a:
-        await a.refresh()
-        progress = Progress(3, 30, ((5, 6, 60),))
-        await ep.db.write(lambda tx: a.move(tx, {a.owned[key]: progress}))
-    async with join(ep.db, GROUP_NAME, "b") as b:
-        await b.refresh()
-        assert b.owned[key].progress == progress
-
-
 @pytest.mark.acceptance("E1")
 @pytest.mark.acceptance("K42")
 async def test_after_a_merge_the_successor_opens_when_all_predecessors_are_finished(ep: Eventproc) -> None:
@@ -132,33 +116,6 @@ async def test_after_a_split_all_parts_open_at_once_and_are_shared(ep: Eventproc
         await settle([a, b])
         assert shares([a, b]) == [1, 1]
         assert segments_of(a) | segments_of(b) == set(parts)
-
-
-async def test_a_chain_of_splits_and_merges_is_walked_to_its_end(ep: Eventproc) -> None:
-    stream = await make(ep, 1)
-    for _ in range(3):
-        await stream.split((await stream.segments())[0].id)
-        ids = [segment.id for segment in await stream.segments()]
-        await stream.merge(*ids[-2:])
-    last = {segment.id for segment in await stream.segments()}
-    async with join(ep.db, GROUP_NAME, "a") as a:
-        await a.refresh()
-        while segments_of(a) != last:
-            for key in [key for key in a.owned if key[1] not in last]:
-                await finish(ep.db, a, key)
-            await a.refresh()
-        assert (await state_now(ep.db)).waiting == {}
-
-
-async def test_the_end_of_a_sealed_stream_leaves_nothing_to_own(ep: Eventproc) -> None:
-    stream = await make(ep, 1)
-    await stream.seal()
-    async with join(ep.db, GROUP_NAME, "a") as a:
-        await a.refresh()
-        await finish(ep.db, a, key_of(stream, 0))
-        assert not a.owned
-        await a.refresh()
-        assert not a.owned
 
 
 async def test_a_segment_that_is_not_read_to_its_end_cannot_be_completed(ep: Eventproc) -> None:
@@ -222,17 +179,6 @@ async def test_what_was_lost_and_came_back_is_dropped_once(ep: Eventproc) -> Non
         assert b.owned[key].owner_epoch > before.owner_epoch
 
 
-async def test_an_id_that_is_online_is_refused(ep: Eventproc) -> None:
-    await make(ep, 1)
-    async with join(ep.db, GROUP_NAME, "a"):
-        with pytest.raises(ReaderOnline):
-            async with join(ep.db, GROUP_NAME, "a"):
-                pass
-    async with join(ep.db, GROUP_NAME, "a") as again:
-        await again.refresh()
-        assert shares([again]) == [1]
-
-
 async def test_the_reader_that_another_one_expired_is_told_when_its_id_is_taken(ep: Eventproc) -> None:
     await make(ep, 1)
     async with join(ep.db, GROUP_NAME, "a") as first:
@@ -280,28 +226,6 @@ async def test_a_group_that_differs_is_refused_and_an_equal_one_is_fine(ep: Even
         await ep.db.write(partial(ensure_group, name="s/h", streams=[]))
 
 
-async def test_a_group_begins_where_it_is_told(ep: Eventproc) -> None:
-    stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    async with stream.writer() as writer:
-        for number in range(4):
-            await writer.write(b"%d" % number, key=str(number))
-    middle = await stream.tail()
-    async with stream.writer() as writer:
-        await writer.write(b"more", key="0")
-    starts: dict[str, GroupStart] = {
-        "s/head": "head",
-        "s/tail": "tail",
-        "s/cut": middle,
-        "s/cuts": {"s/t": middle},
-        "s/time": 0,
-    }
-    left = {"s/head": 5, "s/tail": 0, "s/cut": 1, "s/cuts": 1, "s/time": 5}
-    for name, start in starts.items():
-        await ep.db.write(partial(ensure_group, name=name, streams=["s/t"], start=start))
-        assert (await ep.db.read(partial(describe_group, name=name))).events == left[name]
-    assert [group.name for group in await ep.db.read(list_groups)] == sorted(starts)
-
-
 @pytest.mark.acceptance(
     "E12", differs="counted in events, too, and what only the group's progress leaves open"
 )
@@ -342,21 +266,6 @@ async def test_a_deleted_group_is_gone_for_its_members_and_repeats_no_epoch(ep: 
     async with join(ep.db, GROUP_NAME, "a") as a:
         await a.refresh()
         assert a.owned[key].owner_epoch > before
-
-
-async def test_a_group_whose_stream_was_deleted_says_so(ep: Eventproc) -> None:
-    stream = await make(ep, 1)
-    await stream.seal()
-    await stream.delete()
-    with pytest.raises(GroupStreamReplaced):
-        async with join(ep.db, GROUP_NAME, "a"):
-            pass
-    again = await ep.create_stream("s/t")
-    with pytest.raises(GroupStreamReplaced) as replaced:
-        await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"]))
-    assert replaced.value.current_id == again.stream_id
-    found = await ep.db.read(partial(describe_group, name=GROUP_NAME))
-    assert found.replaced == ("s/t",)
 
 
 async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventproc, form: str) -> None:
@@ -401,24 +310,3 @@ async def test_a_death_during_a_refused_join_under_the_same_id_is_noticed(ep: Ev
             while len(a.owned) < 2:
                 await a.wait_change()
                 await a.refresh()
-
-
-async def test_the_others_expire_a_member_that_exceeds_the_patience(
-    ep: Eventproc,
-) -> None:
-    await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    options = GroupOptions(patience_ms=1_000)
-    await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"], options=options))
-    async with join(ep.db, GROUP_NAME, "a") as a, join(ep.db, GROUP_NAME, "hung") as hung:
-        await settle([a, hung])
-        (key,) = hung.owned
-        with anyio.fail_after(20):
-            while len(a.owned) < 2:
-                await a.wait_change()
-                await a.refresh()
-        assert (await state_now(ep.db)).members.keys() == {"a"}
-        with pytest.raises(SegmentFenced):
-            await ep.db.write(lambda tx: hung.move(tx, {hung.owned[key]: Progress(1, 9)}))
-        await hung.refresh()
-        await settle([a, hung])
-        assert shares([a, hung]) == [1, 1]

@@ -13,11 +13,10 @@ from eventproc.groups.operations import CHECKPOINTS_OUTSTANDING_MAX
 from eventproc.groups.truncation import skip
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import NotFound, Truncated
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import CheckpointPending, GroupStreamReplaced, TooManyCheckpoints
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.topics import Group
 from tests.groups.support import (
     GROUP_NAME,
     are_shared,
@@ -195,55 +194,6 @@ async def test_what_is_due_changes_hands_without_waiting_for_a_time(form: str, e
         assert anyio.current_time() == began, "time passed, in which nothing happened"
 
 
-async def test_automatic_checkpoints_are_made_while_a_reader_reads(ep: Eventproc) -> None:
-    stream = await written(ep, 3)
-    group = await ep.create_group("g", ["s/t"], checkpoint_ms=100)
-
-    async def is_passed() -> bool:
-        return any(each.cuts["s/t"].offsets == {0: 27} for each in await group.checkpoints())
-
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        for _ in range(3):
-            await anext(events)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(anext, events)
-            await eventually(ep, is_passed)
-            await write(stream, range(3, 4))
-    assert all(each.automatic for each in await group.checkpoints())
-
-
-@pytest.mark.parametrize(("policy", "expected"), [("earliest", [5, 6, 7]), ("latest", [7])])
-async def test_what_was_truncated_unread_is_counted_and_skipped(
-    ep: Eventproc, policy: str, expected: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
-    stream = await written(ep, 5)
-    cut = await stream.tail()
-    group: Group = await ep.create_group("g", ["s/t"], on_truncated=policy)  # type: ignore[call-overload]
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        assert int((await anext(events)).payload) == 0
-    await write(stream, range(5, 7))
-    await stream.truncate(cut)
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        seen: list[int] = []
-
-        async def read() -> None:
-            async for event in events:
-                seen.append(int(event.payload))
-                if seen == expected:
-                    return
-
-        async def is_lost() -> bool:
-            return (await group.describe()).lost_events > 0
-
-        with anyio.fail_after(10):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(read)
-                await eventually(ep, is_lost)
-                await write(stream, range(7, 8))
-    assert (await group.describe()).lost_events == (4 if policy == "earliest" else 6)
-    assert "events were lost" in caplog.text
-
-
 @pytest.mark.parametrize("is_scaled", [False, True])
 async def test_going_on_at_the_latest_skips_only_segments_that_were_truncated(
     ep: Eventproc, is_scaled: bool
@@ -266,15 +216,6 @@ async def test_going_on_at_the_latest_skips_only_segments_that_were_truncated(
     assert (await group.describe()).lost_events == len(in_first)
 
 
-async def test_a_group_may_stop_at_what_was_truncated_unread(ep: Eventproc) -> None:
-    stream = await written(ep, 5)
-    group = await ep.create_group("g", ["s/t"], on_truncated="error")
-    await stream.truncate(await stream.tail())
-    async with group.reader("a") as reader:
-        with pytest.raises(Truncated):
-            await anext(aiter(reader))
-
-
 async def test_a_stream_that_was_deleted_is_said_and_read_again_after_a_reset(ep: Eventproc) -> None:
     stream = await written(ep, 3)
     group = await ep.create_group("g", ["s/t"])
@@ -285,6 +226,9 @@ async def test_a_stream_that_was_deleted_is_said_and_read_again_after_a_reset(ep
         again = await written(ep, 2)
         with pytest.raises(GroupStreamReplaced):
             await anext(aiter(reader))
+        with pytest.raises(GroupStreamReplaced) as replaced:
+            await ep.create_group("g", ["s/t"])
+        assert replaced.value.current_id == again.stream_id
         await group.reset()
         assert await read_until_tail(reader, again) == [0, 1]
 

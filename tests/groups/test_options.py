@@ -92,7 +92,7 @@ async def test_new_patience_counts_from_the_change_and_expires_no_healthy_reader
         assert (a.epoch, b.epoch) == epochs
 
 
-async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventproc) -> None:
+async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventproc, stream: Stream) -> None:
     group = await ep.create_group("g", ["s/t"])
 
     async def read() -> None:
@@ -110,6 +110,7 @@ async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventpro
         await group.update(checkpoint_ms=60_000)
         await anyio.sleep(200)
         (kept,) = await group.checkpoints()
+        assert kept.cuts == {"s/t": await stream.tail()}
         await group.update(checkpoint_ms=None)
         await anyio.sleep(3_600)
         assert [each.name for each in await group.checkpoints()] == [kept.name]

@@ -139,17 +139,6 @@ def test_no_event_is_durable_without_those_of_its_key_before_it(seed: int) -> No
                 )
 
 
-def test_one_unfinished_event_holds_the_prefix_and_not_what_lies_beyond() -> None:
-    owned = segment_at()
-    in_flight = owned.add(run_of(owned, [b"."] * 5))
-    for number in (0, 1, 3, 4):
-        in_flight.finish(number)
-    size = FRAME_BYTES + 1
-    assert owned.snapshot() == Progress(2, 2 * size, ((3, 5, 5 * size),))
-    in_flight.finish(2)
-    assert owned.snapshot() == Progress(5, 5 * size)
-
-
 def test_a_segment_with_full_ranges_has_no_room_until_they_grow_together() -> None:
     owned = segment_at()
     in_flight = owned.add(run_of(owned, [b""] * (2 * FINISHED_RANGES_MAX + 2)))

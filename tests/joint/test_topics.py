@@ -11,6 +11,7 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.topics import Consumer, Topic
+from tests.consumers.support import Heard
 from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.usefixtures("joint_path")
@@ -57,7 +58,8 @@ async def test_progress_and_outputs_of_a_poll_are_committed_together(
 async def test_a_consumer_is_set_back_if_the_transaction_fails(ep: Eventproc, clicks: Topic) -> None:
     bills = await ep.create_topic("s/bills", partitions=2)
     group = await ep.create_group("g", [clicks.name], on_deleted="drop")
-    async with group.consumer("c1") as consumer:
+    heard = Heard()
+    async with heard.consumer(group, "c1") as consumer:
         first = [event.payload for event in await consumer.poll(100)]
         with pytest.raises(ZeroDivisionError):
             await fail_with(ep, consumer, bills)
@@ -66,6 +68,7 @@ async def test_a_consumer_is_set_back_if_the_transaction_fails(ep: Eventproc, cl
             again += [event.payload for event in await consumer.poll(100)]
         assert sorted(again)[: len(first)] == sorted(first)
         assert await payloads_of(bills) == []
+        assert heard.calls == [("assigned", (0, 1, 2))]
 
 
 async def test_a_topic_that_grows_meanwhile_takes_the_events(ep: Eventproc, clicks: Topic) -> None:

@@ -358,12 +358,13 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "create_group": (lambda w, x: w.ep.create_group(x, ["s/t"]), NO_TEXT),
     "create_group, streams": (
         lambda w, x: w.ep.create_group("s/g", x),
-        [5, None, "s/t", [], [5], THING],
+        [5, None, "s/t", [], [5], ["t"], ["s/t", "s/t"], THING],
     ),
     "create_group, start": (
         lambda w, x: w.ep.create_group("s/g", ["s/t"], start=x),
-        [None, 1.5, "end", b"tail", [], THING],
+        [None, 1.5, True, "end", b"tail", [], THING],
     ),
+    "create_group, until": (lambda w, x: w.ep.create_group("s/g", ["s/t"], until=x), [5, {"s/t": 5}]),
     "group": (lambda w, x: w.ep.group(x), NO_TEXT),
     "groups": (lambda w, x: w.ep.groups(x), [5, b"s", ["s"], THING]),
     "synchronizer": (lambda w, x: w.ep.synchronizer(x, SHARED), NO_TEXT),

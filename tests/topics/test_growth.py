@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import anyio
 import pytest
 
 import eventproc
@@ -12,7 +11,7 @@ from eventproc import NewEvent, ScaleStream, Topic
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import DiskFull, InvalidArgument, InvalidCut, ScaleRefused, StreamSealed
 from eventproc.store.model.ids import epoch_of
-from eventproc.store.model.partitions import growth, is_reserve
+from eventproc.store.model.partitions import growth
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.model.routing import point
 from eventproc.testing import disk_full
@@ -141,23 +140,6 @@ async def test_a_reader_follows_a_topic_that_grows(ep: Eventproc) -> None:
             await producer.write(b"old", partition=0)
         found = [each async for each in reader.until(await topic.tail())]
     assert {(each.payload, each.partition) for each in found} == {(b"new", 3), (b"old", 0)}
-
-
-async def test_a_group_that_began_at_the_tail_reads_new_partitions_from_their_beginning(
-    ep: Eventproc,
-) -> None:
-    topic = await filled(ep, 2)
-    group = await ep.create_group("s/g", ["s/t"], start="tail")
-    await topic.add_partitions(2)
-    async with topic.producer() as producer:
-        for partition in range(4):
-            await producer.write(b"%d" % partition, partition=partition)
-    async with group.reader("r1") as reader:
-        with anyio.fail_after(30):
-            found = [(each.payload, each.partition) async for each in reader.until(await topic.tail())]
-    assert sorted(found) == [(b"%d" % number, number) for number in range(4)]
-    described = await group.describe()
-    assert sum(each.events for each in described.segments if is_reserve(each.segment)) == 0
 
 
 async def test_two_growths_at_a_time_do_not_both_take_the_reserve(ep: Eventproc) -> None:
