@@ -27,9 +27,13 @@ async def read(reader: GroupReader, stream: Stream) -> list[int]:
     return times
 
 
-async def wait_for_mark() -> None:
-    """Wait until the stream may have its next mark."""
-    await anyio.sleep(1.1)
+@pytest.fixture
+def each_note_makes_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no note wait for a second after the one before."""
+    monkeypatch.setattr("eventproc.store.marks.LOOK_PAUSE_MS", 0)
+
+
+at_once = pytest.mark.usefixtures("each_note_makes_a_mark")
 
 
 async def test_a_group_stands_between_the_times_that_its_writer_has_noted(ep: Eventproc) -> None:
@@ -55,6 +59,7 @@ async def test_a_group_stands_between_the_times_that_its_writer_has_noted(ep: Ev
         assert await reader.time_window() == TimeWindow(30, None)
 
 
+@at_once
 async def test_the_window_never_goes_back_while_the_stream_is_scaled_and_truncated(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
     group = await ep.create_group("g", ["s/t"])
@@ -78,7 +83,6 @@ async def test_the_window_never_goes_back_while_the_stream_is_scaled_and_truncat
                 await writer.write(b"x", key=str(key), event_time=time + later)
                 unread.append(time + later)
             await writer.note_time(time + later)
-        await wait_for_mark()
 
     async with (
         stream.writer() as slow,
@@ -109,10 +113,10 @@ async def test_the_window_never_goes_back_while_the_stream_is_scaled_and_truncat
         assert lowers[-1] == 90
 
 
+@at_once
 async def test_a_truncation_far_ahead_in_one_segment_does_not_turn_time_back_in_another(
-    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+    ep: Eventproc,
 ) -> None:
-    monkeypatch.setattr("eventproc.store.marks.LOOK_PAUSE_MS", 0)
     stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
     group = await ep.create_group("g", ["s/t"])
     async with group.reader("r") as reader, stream.writer() as writer:
@@ -135,6 +139,7 @@ async def test_a_truncation_far_ahead_in_one_segment_does_not_turn_time_back_in_
         assert await reader.time_window() == TimeWindow(20, None)
 
 
+@at_once
 async def test_the_slowest_writer_counts_until_it_is_closed(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     group = await ep.create_group("g", ["s/t"])
@@ -142,7 +147,6 @@ async def test_the_slowest_writer_counts_until_it_is_closed(ep: Eventproc) -> No
         async with stream.writer(name="slow") as slow:
             await slow.note_time(10)
             await fast.note_time(100)
-            await wait_for_mark()
             assert await reader.time_window() == TimeWindow(10, None)
         await fast.note_time(110)
 
@@ -152,6 +156,7 @@ async def test_the_slowest_writer_counts_until_it_is_closed(ep: Eventproc) -> No
         await eventually(ep, is_free)
 
 
+@at_once
 async def test_time_passes_a_writer_that_was_closed_only_behind_its_last_event(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     group = await ep.create_group("g", ["s/t"])
@@ -159,11 +164,13 @@ async def test_time_passes_a_writer_that_was_closed_only_behind_its_last_event(e
         async with stream.writer() as slow:
             await slow.note_time(10)
             await fast.note_time(100)
-            await wait_for_mark()
             assert await reader.time_window() == TimeWindow(10, None)
             await slow.write(b"x", event_time=12)
-        await wait_for_mark()
-        assert await reader.time_window() == TimeWindow(10, 100)
+
+        async def is_closed() -> bool:
+            return await reader.time_window() == TimeWindow(10, 100)
+
+        await eventually(ep, is_closed)
         assert await read(reader, stream) == [12]
         assert await reader.time_window() == TimeWindow(100, None)
 
@@ -189,14 +196,15 @@ async def _close_while_noting() -> None:
             await anyio.lowlevel.checkpoint()
             await writer.close()
         async with stream.writer() as other, group.reader("r") as reader:
-            await wait_for_mark()
+            await anyio.sleep(1.1)  # the stream may have its next mark
             await other.write(b"a", event_time=10)
             await other.note_time(30)
-            await wait_for_mark()
+            await anyio.sleep(1.1)
             await read(reader, stream)
             assert (await reader.time_window()).lower == 30
 
 
+@at_once
 async def test_a_fenced_writer_neither_notes_times_nor_takes_back_those_of_its_name(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     group = await ep.create_group("g", ["s/t"])
@@ -210,7 +218,6 @@ async def test_a_fenced_writer_neither_notes_times_nor_takes_back_those_of_its_n
                 await first.note_time(1_000)
             await first.close()
             await fast.note_time(1_000)
-            await wait_for_mark()
             await read(reader, stream)
             assert await reader.time_window() == TimeWindow(20, None)
 
@@ -239,7 +246,6 @@ async def test_due_marks_of_many_streams_are_written_in_steps(
             await stack.enter_async_context(writer)
             for time in (10, 20):  # the second one is due later
                 await writer.note_time(time)
-        await wait_for_mark()
 
         async def is_marked() -> bool:
             return await reader.time_window() == TimeWindow(20, None)
@@ -247,6 +253,7 @@ async def test_due_marks_of_many_streams_are_written_in_steps(
         await eventually(ep, is_marked)
 
 
+@at_once
 async def test_producers_of_topics_note_times(ep: Eventproc) -> None:
     topic = await ep.create_topic("s/t", partitions=2)
     group = await ep.create_group("g", ["s/t"])
@@ -256,7 +263,6 @@ async def test_producers_of_topics_note_times(ep: Eventproc) -> None:
         assert await reader.time_window() == TimeWindow(None, 5)
         await topic.add_partitions(3)
         await producer.write(b"x", partition=2, event_time=6)
-        await wait_for_mark()
         await producer.note_time(8)
         assert await reader.time_window() == TimeWindow(None, 5)
 
@@ -302,11 +308,11 @@ async def test_a_stream_that_is_created_again_starts_without_times(ep: Eventproc
         assert await reader.time_window() == UNKNOWN
 
 
+@at_once
 async def test_a_group_far_behind_the_marks_that_are_kept_does_not_know_the_time(
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventproc.store.marks.MARKS_BYTES_MAX", 400)
-    monkeypatch.setattr("eventproc.store.marks.LOOK_PAUSE_MS", 0)
     stream = await ep.create_stream("s/t")
     group, behind = await ep.create_group("g", ["s/t"]), await ep.create_group("h", ["s/t"])
     async with stream.writer() as writer, group.reader("r") as reader, behind.reader("r") as far:
