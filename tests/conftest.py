@@ -246,6 +246,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
     return virtual_time() if request.param == "trio" else ("asyncio", {})
 
 
+@pytest.fixture
+def _eventproc_run(request: pytest.FixtureRequest, anyio_backend: tuple[str, object]) -> tuple[int, str]:
+    """Run what takes `eventproc_runtime` on the event loop of this run of the test; with seeds, on trio."""
+    return request.param[0], anyio_backend[0]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_idle_pool_is_left() -> Iterator[None]:
     """End the threads of pyiceberg after a module: beside them, each jump of virtual time on asyncio takes 10 ms."""
