@@ -14,10 +14,8 @@ from eventproc.errors import InvalidArgument
 from eventproc.windows import Pair, Single
 from tests.processors.support import GROUP, OUT, STREAM, events, system
 from tests.support.apps import run_until_idle
-from tests.support.reading import events_of
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
-LATE = "s/late"
 
 
 def is_left(event: Event) -> bool:
@@ -115,41 +113,17 @@ async def test_without_on_single_an_event_is_forgotten_silently() -> None:
         assert await kept_keys(ep) == ["clock"]
 
 
-async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped() -> None:
-    async with system() as ep:
-        late = await ep.create_stream(LATE)
-        await write(ep, "a", "l30")
-        await run_until_idle(ep, app_of(grace_ms=5))
-        await write(ep, "a", "r25", "r24")  # 25 + 5 is not below 30
-        await run_until_idle(ep, app_of(grace_ms=5))
-        assert await results(ep) == ["a l30 r25"]
-        (letter,) = await ep.dead_letters(GROUP).list()
-        assert (letter.payload, letter.attempts) == (b"r24", 1)
-        assert letter.error_type == "eventproc.processors.errors.EventLate"
-        assert letter.error is not None
-        assert "came when event time had reached 30 ms" in letter.error
-        async with (await ep.stream(STREAM)).writer() as writer:
-            await writer.write(b"r23", key="a", event_time=23, headers={"from": "me"})
-        await run_until_idle(ep, app_of(grace_ms=5, late=LATE))
-        (passed,) = await events_of(late)
-        assert (passed.payload, passed.key, passed.event_time) == (b"r23", "a", 23)
-        assert passed.headers == {"from": "me"}
-        await write(ep, "a", "r22")
-        await write(ep, "new", "r21")
-        await run_until_idle(ep, app_of(grace_ms=5, late="skip"))
-        assert len(await ep.dead_letters(GROUP).list()) == 1
-        assert await results(ep) == ["a l30 r25"]
-        assert await kept_keys(ep) == ["a"]
-
-
-async def test_an_event_is_late_after_within_ms_unless_grace_ms_says_otherwise() -> None:
+@pytest.mark.parametrize(("grace_ms", "in_time"), [(None, 20), (5, 25)])
+async def test_an_event_is_late_after_within_ms_unless_grace_ms_says_otherwise(
+    grace_ms: int | None, in_time: int
+) -> None:
     async with system() as ep:
         await write(ep, "a", "l30")
-        await run_until_idle(ep, app_of(late="skip"))
-        await write(ep, "a", "r20", "r19")
+        await run_until_idle(ep, app_of(late="skip", grace_ms=grace_ms))
+        await write(ep, "a", f"r{in_time}", f"r{in_time - 1}")
         await write(ep, "b", "l20", "r19")
-        await run_until_idle(ep, app_of(late="skip"))
-        assert await results(ep) == ["a l30 r20"]
+        await run_until_idle(ep, app_of(late="skip", grace_ms=grace_ms))
+        assert await results(ep) == [f"a l30 r{in_time}"]
 
 
 @attrs.define
@@ -388,12 +362,3 @@ def test_joins_that_cannot_be_declared_are_refused(
         app.join(STREAM, **options)(handler)
     assert refused.value.what == what
     assert app.processors == ()
-
-
-async def test_an_event_without_a_key_becomes_a_dead_letter() -> None:
-    async with system() as ep:
-        async with (await ep.stream(STREAM)).writer() as writer:
-            await writer.write(b"l1", event_time=1)
-        await run_until_idle(ep, app_of())
-        (letter,) = await ep.dead_letters(GROUP).list()
-        assert letter.error_type == "eventproc.processors.errors.KeyNeeded"

@@ -11,13 +11,12 @@ import msgspec
 import pydantic
 import pytest
 
-import eventproc
 from eventproc import App, Context, Event, Eventproc, KeyState, NewEvent, RetryPolicy
 from eventproc.errors import InvalidArgument
 from eventproc.windows import Hopping, Sessions, Tumbling, Window
 from tests.processors.support import GROUP, OUT, STREAM, events, system
 from tests.support.apps import run_until_idle
-from tests.support.reading import events_of, payloads_of
+from tests.support.reading import payloads_of
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 LATE = "s/late"
@@ -94,32 +93,6 @@ async def test_a_window_stays_open_for_its_grace_period() -> None:
         await write(ep, "a", 15)
         await run_until_idle(ep, app_of(windows=Tumbling(10, grace_ms=5)))
         assert await results(ep) == ["a 0/10 2"]
-
-
-async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped() -> None:
-    async with system() as ep:
-        late = await ep.create_stream(LATE)
-        await write(ep, "a", 25)
-        await run_until_idle(ep, app_of())
-        await write(ep, "a", 3)
-        await run_until_idle(ep, app_of())
-        (letter,) = await ep.dead_letters(GROUP).list()
-        assert (letter.payload, letter.attempts) == (b"e3", 1)
-        assert letter.error_type == "eventproc.processors.errors.EventLate"
-        assert letter.error is not None
-        assert "came when event time had reached 25 ms" in letter.error
-        async with (await ep.stream(STREAM)).writer() as writer:
-            await writer.write(b"e4", key="a", event_time=4, headers={"from": "me"})
-        await run_until_idle(ep, app_of(late=LATE))
-        (passed,) = await events_of(late)
-        assert (passed.payload, passed.key, passed.event_time) == (b"e4", "a", 4)
-        assert passed.headers == {"from": "me"}
-        await write(ep, "a", 5)
-        await write(ep, "new", 6)
-        await run_until_idle(ep, app_of(late="skip"))
-        assert len(await ep.dead_letters(GROUP).list()) == 1
-        assert await results(ep) == []
-        assert [each.key for each in await ep.state(GROUP).list()] == ["a"]
 
 
 async def test_the_payload_of_a_late_event_is_encoded_again_by_its_codec() -> None:
@@ -270,18 +243,6 @@ def test_windows_that_cannot_be_declared_are_refused(
     with pytest.raises(InvalidArgument) as refused:
         app_of(handler, **choices)
     assert refused.value.what == what
-
-
-async def test_an_event_without_a_key_becomes_a_dead_letter() -> None:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        for name in (STREAM, OUT):
-            await ep.create_stream(name)
-        async with (await ep.stream(STREAM)).writer() as writer:
-            await writer.write(b"", event_time=1)
-        await run_until_idle(ep, app_of())
-        (letter,) = await ep.dead_letters(GROUP).list()
-        assert letter.error_type == "eventproc.processors.errors.KeyNeeded"
 
 
 async def test_events_after_a_reset_are_late_for_closed_windows_and_counted_again_in_open_ones() -> None:
