@@ -13,6 +13,9 @@ from tests.page.support import PageVisit
 
 WAIT_MS = 50
 
+PAUSE_MS = 10_000
+"""Between two counts of a state."""
+
 SHOWN = re.compile(r"median([\d.]+) (m?s)")
 
 
@@ -50,12 +53,15 @@ def test_state_shows_how_it_grows_while_its_page_is_open(visit: PageVisit, store
         ep.create_group("shop/grown", [ep.stream("shop/orders")])
         states = ep.state("shop/grown")
         states.store({"one": b"1"})
+        visit.page.clock.install()
         visit.go("groups/shop/grown/state/size")
         growth = visit.page.get_by_role("group", name="Growth while this page is open")
         expect(growth).to_contain_text("Keys1")
         assert visit.violations() == []
         states.store({f"more {number}": b"2" for number in range(4)})
+        visit.page.clock.fast_forward(PAUSE_MS)
         expect(growth).to_contain_text(re.compile(r"Keys5\+4 in \d+"))
         expect(growth.get_by_role("img", name="Bytes of values: 5 now, 5 at most")).to_be_visible()
         states.drop(["one", "more 1"])
+        visit.page.clock.fast_forward(PAUSE_MS)
         expect(growth).to_contain_text(re.compile(r"Keys3\+2 in \d+"))

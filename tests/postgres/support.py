@@ -16,7 +16,9 @@ async def run_hook(
     def on_commit(tx: eventproc.AppTx, _events: object) -> None:
         hook(tx)
 
-    @app.processor("s/in", group="g", exactly_once=True, on_commit=on_commit)
+    soon = eventproc.RetryPolicy(wait_ms=1, jitter_ms=0)
+
+    @app.processor("s/in", group="g", exactly_once=True, on_commit=on_commit, retry=soon)
     async def handle(event: eventproc.Event, context: eventproc.Context) -> None:
         pass
 

@@ -350,9 +350,11 @@ async def test_processor_goes_on_after_the_server_was_away_for_longer_than_a_cal
             async with ep.run(app) as running, stream.writer() as writer:
                 await writer.write(b"1")
                 await running.wait_idle()
-                await anyio.to_thread.run_sync(server.kill)
-                with anyio.fail_after(60):
-                    await waits.wait()
+                with monkeypatch.context() as patch:
+                    patch.setattr("eventproc.store.database.write_queue.WRITE_WAIT_MS_MAX", 1_000)
+                    await anyio.to_thread.run_sync(server.kill)
+                    with anyio.fail_after(60):
+                        await waits.wait()
                 await anyio.to_thread.run_sync(server.start)
                 await writer.write(b"2")
                 with anyio.fail_after(60):

@@ -30,6 +30,7 @@ from tests.support.reading import payloads_of
 from tests.support.virtual_time import anyio_backend as anyio_backend  # a fixture
 
 HOUR_MS = 3_600_000
+AGE_MS = 600_000
 
 
 async def wanted(ep: Eventproc, name: str = "s/t") -> list[TruncateStream]:
@@ -144,16 +145,16 @@ async def _write(stream: Stream, *payloads: bytes) -> None:
 
 
 async def test_a_topic_keeps_its_policy_over_partitions_that_were_added(ep: Eventproc) -> None:
-    topic = await ep.create_topic("s/t", partitions=2, retention=RetentionPolicy(age_ms=HOUR_MS))
+    topic = await ep.create_topic("s/t", partitions=2, retention=RetentionPolicy(age_ms=AGE_MS))
     await _write(topic, b"old", b"older")
     await topic.add_partitions(2)
-    await anyio.sleep((HOUR_MS + 2 * RETENTION_MS) / 1000)
+    await anyio.sleep((AGE_MS + 2 * RETENTION_MS) / 1000)
     await _write(topic, b"young")
     assert await payloads_of(topic) == [b"young"]
     assert len(await topic.partitions()) == 4
     await topic.alter(retention=RetentionPolicy())
     assert len(await topic.partitions()) == 4
-    await anyio.sleep(2 * HOUR_MS / 1000)
+    await anyio.sleep(2 * AGE_MS / 1000)
     assert await payloads_of(topic) == [b"young"]
 
 
@@ -203,11 +204,11 @@ async def test_a_stream_whose_policies_fail_does_not_hold_up_the_others(
         return look_at_stream(tx, name, passed)
 
     monkeypatch.setattr(policies, "look_at_stream", look)
-    policy = RetentionPolicy(age_ms=HOUR_MS)
+    policy = RetentionPolicy(age_ms=AGE_MS)
     streams = [await ep.create_stream(f"s/{name}", retention=policy) for name in ("a", "bad", "c")]
     for stream in streams:
         await _write(stream, b"old")
-    await anyio.sleep(HOUR_MS / 1000 + 2 * RETENTION_MS / 1000)
+    await anyio.sleep(AGE_MS / 1000 + 2 * RETENTION_MS / 1000)
     assert [await payloads_of(each) for each in streams] == [[], [b"old"], []]
     monkeypatch.undo()  # it passed
     await anyio.sleep(2 * FAILED_MS / 1000)
