@@ -31,6 +31,8 @@ async def test_a_user_is_added_listed_and_deleted(ep: Eventproc) -> None:
     assert [each.name for each in await ep.users.list()] == ["ann", "robot"]
     with pytest.raises(AlreadyExists):
         await ep.users.add("ann")
+    with pytest.raises(InvalidArgument):
+        await ep.users.add("a:b")
     await ep.users.delete("ann")
     assert await ep.users.list() == [robot]
     for missing in (ep.users.get("ann"), ep.users.delete("ann"), ep.users.set_password("ann", None)):
@@ -89,8 +91,10 @@ async def test_a_grant_replaces_the_one_on_its_pattern_until_it_is_revoked(ep: E
         await ep.users.revoke("ann", "shop/*")
     with pytest.raises(InvalidArgument, match="'READ' or 'READ_UPDATE'"):
         await ep.users.grant("ann", "ALL", "shop/*")  # type: ignore[arg-type]  # refused
-    with pytest.raises(InvalidArgument, match="pattern"):
-        await ep.users.grant("ann", Permission.READ, "_system/x")
+    for pattern in ("_system/x", "s/t/u"):
+        with pytest.raises(InvalidArgument, match="pattern"):
+            await ep.users.grant("ann", Permission.READ, pattern)
+    assert (await ep.users.get("ann")).grants == ()
 
 
 async def test_the_text_of_a_token_is_returned_once_and_is_not_in_its_repr(ep: Eventproc) -> None:
@@ -103,6 +107,8 @@ async def test_the_text_of_a_token_is_returned_once_and_is_not_in_its_repr(ep: E
     assert kept.expires_ms == kept.created_ms + 500
     with pytest.raises(InvalidArgument, match="delete it first"):
         await ep.users.add_token("ann", "laptop")
+    with pytest.raises(InvalidArgument):
+        await ep.users.add_token("ann", "")
     for life_ms in (0, 2**62, "1"):
         with pytest.raises(InvalidArgument, match="life"):
             await ep.users.add_token("ann", "other", life_ms=life_ms)  # type: ignore[arg-type]  # refused

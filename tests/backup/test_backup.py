@@ -408,12 +408,6 @@ async def test_a_backup_as_a_task_names_its_folder_and_does_not_replace_one(
     assert "AlreadyExists" in failed.error
 
 
-async def test_a_backup_does_not_open_as_a_directory(ep: Eventproc, tmp_path: Path) -> None:
-    await ep.backup(tmp_path / "backup")
-    with pytest.raises(StoreUnusable, match="is a backup; make a directory of it with `eventproc restore`"):
-        await numbers_in(tmp_path / "backup")
-
-
 async def test_a_lost_file_with_events_fails_the_backup(ep: Eventproc, data: Path, tmp_path: Path) -> None:
     lost = next((data / "chunks").rglob("*.arrow"))
     lost.rename(tmp_path / "aside")
@@ -521,13 +515,6 @@ async def test_a_restore_syncs_the_new_folder_and_its_entry(
     monkeypatch.setattr("eventproc.store.backup.restore.sync_file", note)
     restored(tmp_path / "backup", tmp_path / "to")
     assert synced[-2:] == [tmp_path / "to", tmp_path]
-
-
-async def test_a_dry_run_of_a_restore_changes_nothing(ep: Eventproc, tmp_path: Path) -> None:
-    await ep.backup(tmp_path / "backup")
-    result = restore_backup(tmp_path / "backup", tmp_path / "new", dry_run=True)
-    assert (result.path, result.files > 0) == (tmp_path / "new", True)
-    assert listed(tmp_path) == ["backup", "data"]
 
 
 @pytest.mark.usefixtures("commit_path")

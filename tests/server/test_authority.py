@@ -45,7 +45,7 @@ from eventproc.store.access.passwords import hash_of_nobody, hash_password, is_p
 from eventproc.store.access.permissions import Grant
 from eventproc.store.access.scram import SALT_BYTES, make_verifier, new_verifiers
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
+from eventproc.store.model.errors import InvalidArgument
 from eventproc.testing import VirtualClock
 from eventproc.testing.crash import PATIENCE_S
 from tests.groups.support import eventually
@@ -462,34 +462,6 @@ async def test_a_proof_ends_with_the_password_and_with_the_user(ep: Eventproc) -
 # Records.
 
 
-async def test_users_tokens_and_grants_that_exist_or_are_missing_are_errors_that_change_nothing(
-    ep: Eventproc,
-) -> None:
-    await add(ep)
-    before = await ep.db.read(users.list_users)
-
-    def make_token(tx: Tx, name: str) -> None:
-        users.add_token(tx, "ann", users.new_token(tx, name, None)[1])
-
-    for error, change in (
-        (AlreadyExists, lambda tx: users.add_user(tx, "ann", None)),
-        (InvalidArgument, lambda tx: users.add_user(tx, "a:b", None)),
-        (InvalidArgument, lambda tx: users.grant(tx, "ann", Grant("s/t/u", READ))),
-        (InvalidArgument, lambda tx: make_token(tx, "")),
-        (NotFound, lambda tx: users.get_user(tx, "bob")),
-        (NotFound, lambda tx: users.delete_user(tx, "bob")),
-        (NotFound, lambda tx: users.revoke(tx, "ann", "s")),
-        (NotFound, lambda tx: users.delete_token(tx, "ann", "ci")),
-        (NotFound, lambda tx: users.set_password(tx, "bob", None)),
-    ):
-        with pytest.raises(error):
-            await ep.db.write(change)
-    assert await ep.db.read(users.list_users) == before
-    await ep.db.write(partial(make_token, name="ci"))
-    with pytest.raises(InvalidArgument, match="has a token of that name"):
-        await ep.db.write(partial(make_token, name="ci"))
-
-
 @pytest.mark.parametrize("limit", ["USERS_MAX", "GRANTS_MAX", "TOKENS_MAX"])
 async def test_users_grants_and_tokens_have_limits(
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch, limit: str
@@ -503,14 +475,6 @@ async def test_users_grants_and_tokens_have_limits(
     }[limit]
     with pytest.raises(InvalidArgument, match=r"limit|at most"):
         await ep.db.write(change)
-
-
-async def test_a_grant_replaces_the_one_on_its_pattern(ep: Eventproc) -> None:
-    await add(ep)
-    assert not await ep.db.write(lambda tx: users.grant(tx, "ann", Grant("s/*", UPDATE)))
-    assert await ep.db.write(lambda tx: users.grant(tx, "ann", Grant("s/*", READ)))
-    found = await ep.db.read(lambda tx: users.get_user(tx, "ann"))
-    assert found.grants == (Grant("s/*", READ),)
 
 
 # Delegation tokens.

@@ -27,22 +27,6 @@ from tests.shares.support import drain, numbers_of, poll_now, write_numbers, wri
 from tests.support.virtual_time import virtual_time
 
 
-async def test_two_consumers_of_one_segment_share_its_events(ep: Eventproc) -> None:
-    await written_to(ep, 10)
-    group = await ep.create_share_group("work", ["s/t"])
-    async with group.consumer("a") as first, group.consumer("b") as second:
-        left = await first.poll(4)
-        right = await second.poll(100)
-        assert numbers_of(left) == [0, 1, 2, 3]
-        assert numbers_of(right) == [4, 5, 6, 7, 8, 9]
-        assert {event.deliveries for event in (*left, *right)} == {1}
-        assert {event.event.stream for event in left} == {"s/t"}
-        await first.accept(left)
-        await second.accept(right)
-        assert await poll_now(first) == []
-    assert (await group.describe()).events == 0
-
-
 async def test_a_released_event_is_delivered_again_with_its_count(ep: Eventproc) -> None:
     await written_to(ep, 3)
     group = await ep.create_share_group("work", ["s/t"])

@@ -16,7 +16,7 @@ async def test_consumers_share_a_partition_and_see_added_ones(ep: Eventproc) -> 
         left, right = await first.poll(3), await second.poll(3)
         assert numbers_of(left) == [0, 1, 2]
         assert numbers_of(right) == [3, 4, 5]
-        assert {event.event.partition for event in (*left, *right)} == {0}
+        assert {(event.event.partition, event.deliveries) for event in (*left, *right)} == {(0, 1)}
         await topic.add_partitions(2)
         async with topic.producer() as producer:
             await producer.write(b"6", partition=3)
@@ -25,4 +25,5 @@ async def test_consumers_share_a_partition_and_see_added_ones(ep: Eventproc) -> 
         await first.accept([*left, added])
         await second.accept(right)
     assert await drain(group) == []
+    assert (await group.describe()).events == 0
     assert {each.segment & 0xFFFF for each in (await group.describe()).segments} == {0, 1, 2, 3}

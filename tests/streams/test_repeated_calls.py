@@ -8,13 +8,11 @@ from typing import Final
 import attrs
 import pytest
 
-import eventproc
 from eventproc import RetentionPolicy, ScalingPolicy, Stream, StreamCut
 from eventproc.base.clock import id_time_ms, new_id, part_id
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import Expired, InvalidArgument, NotFound, StreamReplaced
+from eventproc.store.model.errors import InvalidArgument, NotFound, StreamReplaced
 from eventproc.store.model.metadata_errors import HistoryCompacted, StaleVersion
-from eventproc.store.requests import OUTCOME_MEMORY_MS
 from eventproc.streams.operations import MergeNeighbours, SplitSegment
 from eventproc.testing import VirtualClock
 from eventproc.topics import Topic
@@ -189,17 +187,6 @@ async def test_another_spelling_of_an_id_does_not_name_a_second_request(made: St
         with pytest.raises(InvalidArgument, match="version 7 in lower case"):
             await made.stream.seal(request_id=spelling)
     assert await _state(made) == before
-
-
-async def test_an_id_of_the_day_before_is_refused() -> None:
-    clock = VirtualClock()
-    async with eventproc.open_memory(clock=clock) as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t")
-        request_id = ep.requests.new_id()
-        clock.advance(OUTCOME_MEMORY_MS + 1)
-        with pytest.raises(Expired):
-            await stream.split("9.0", request_id=request_id)
 
 
 async def test_only_a_recursive_delete_of_a_scope_takes_an_id(ep: Eventproc) -> None:

@@ -129,21 +129,6 @@ async def test_update_to_the_present_count_changes_only_the_configuration(life: 
     assert (record.epoch, record.config) == (1, _config(3))
 
 
-@pytest.mark.parametrize(
-    ("seal", "ranges", "error"),
-    [
-        ([0], [(0.0, 0.4)], InvalidArgument),
-        ([0, 1], [(0.0, 1.0)], ScaleRefused),
-        ([segment_id(0, 1)], [(0.0, 0.5)], ScaleRefused),
-    ],
-)
-async def test_a_scale_that_cannot_be_is_refused(
-    life: Life, seal: list[int], ranges: list[tuple[float, float]], error: type[Exception]
-) -> None:
-    stream = await _stream(life, 2)
-    await _refused(life, _scale(stream, seal, ranges), error)
-
-
 @pytest.mark.acceptance("B8", differs="any epoch counts, and so do scales of a person")
 async def test_a_scale_overtaken_by_another_is_refused_when_it_runs(life: Life) -> None:
     stream = await _stream(life, 2)
@@ -224,21 +209,6 @@ async def test_truncation_moves_the_head_over_epochs_and_never_back(life: Life) 
     assert (await stream.describe()).events == 0
     assert len(await stream.epochs()) <= 2
     await life.check()
-
-
-async def test_a_cut_that_is_none_of_this_stream_is_refused(life: Life) -> None:
-    stream = await _stream(life, 2)
-    await _write(stream, "a", "b", "c")
-    tail = dict((await stream.tail()).offsets)
-    for offsets in (
-        {SegmentId(0): 0},
-        {SegmentId(0): 1, SegmentId(1): 0},
-        {**tail, SegmentId(0): tail[SegmentId(0)] + 18},
-        {**tail, segment_id(5, 5): 0},
-        {},
-    ):
-        await _refused(life, TruncateStream("s/t", stream.stream_id, offsets), InvalidCut)
-    await _refused(life, TruncateStream("s/t", 99, tail), StreamReplaced)
 
 
 async def test_only_a_sealed_stream_is_deleted_and_sealing_twice_is_fine(life: Life) -> None:

@@ -6,14 +6,12 @@ import pytest
 
 from eventproc.store.model.errors import (
     AlreadyExists,
-    InvalidArgument,
-    NotFound,
     StreamReplaced,
     StreamSealed,
 )
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.states import StreamState
-from eventproc.workflows.requests import CreateStream, DeleteScope, DeleteStream, SealStream, UpdateStream
+from eventproc.workflows.requests import CreateStream, DeleteStream, SealStream, UpdateStream
 from tests.workflows.support import Life, die_everywhere
 
 TWO = StreamConfig(scaling=ScalingPolicy.fixed(2))
@@ -76,25 +74,6 @@ async def test_stream_can_be_deleted_at_every_stage_of_its_creation(when: str) -
     await die_everywhere(when, create, rerun=False, verify=delete_twice)
     never, pending, created = (False, False), (False, True), (True, False)
     assert stages == ({never, pending, created} if when == "before" else {pending, created})
-
-
-@pytest.mark.parametrize("name", ["_system/mine", "_system/request"])
-async def test_requests_for_system_streams_are_refused(life: Life, name: str) -> None:
-    for request in (
-        CreateStream(name, TWO),
-        UpdateStream(name, 1, TWO),
-        SealStream(name, 1),
-        DeleteStream(name, 1),
-    ):
-        with pytest.raises(InvalidArgument):
-            await life.ep.requests.submit(request)
-    with pytest.raises(InvalidArgument):
-        await life.ep.requests.submit(DeleteScope("_system"))
-
-
-async def test_a_missing_scope_is_named(life: Life) -> None:
-    with pytest.raises(NotFound, match="scope 'nowhere'"):
-        await life.ep.requests.submit(CreateStream("nowhere/t", TWO))
 
 
 @pytest.mark.acceptance(
