@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 import kafka
 from eventproc.runtime import Eventproc
-from tests.kafka.clients import PATIENCE_S, Record, confluent_produce, member, run_aiokafka
+from tests.kafka.clients import PATIENCE_S, member, run_aiokafka
 from tests.server.support import ServerProcess
 
 pytestmark = pytest.mark.subprocess
@@ -95,14 +95,13 @@ each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.n
 
 
 @pytest.fixture
-async def orders(ep: Eventproc, server: ServerProcess, topic: str) -> str:
+async def orders(ep: Eventproc, unique: str) -> str:
     """A topic of four partitions with ten records in each."""
-    name = f"{topic}-orders"
-    await ep.create_topic(f"shop/{name}", partitions=PARTITIONS)
-    for partition in range(PARTITIONS):
-        records = [Record(b"%d %d" % (partition, each)) for each in range(10)]
-        await to_thread.run_sync(confluent_produce, server.kafka, name, partition, records)
-    return name
+    topic = await ep.create_topic(f"shop/{unique}-orders", partitions=PARTITIONS)
+    async with topic.producer() as producer:
+        for each in range(PARTITIONS * 10):
+            await producer.write(b"%d %d" % divmod(each, 10), partition=each // 10)
+    return f"{unique}-orders"
 
 
 ALL = {b"%d %d" % (partition, each) for partition in range(PARTITIONS) for each in range(10)}
@@ -138,7 +137,7 @@ async def test_members_divide_the_partitions_and_one_that_leaves_gives_its_own_t
     server: ServerProcess, ep: Eventproc, orders: str, strategy: str
 ) -> None:
     group = f"{orders}-{strategy}"
-    settings = {"partition.assignment.strategy": strategy}
+    settings = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 100}
 
     def divide() -> None:
         with member(server.kafka, group, orders, settings) as one:
