@@ -117,7 +117,7 @@ async def test_a_callback_that_polls_or_begins_a_transaction_or_ends_its_consume
     async def call(partitions: tuple[TopicPartition, ...]) -> None:
         await act(ep, consumer)
 
-    consumer: Consumer = group.consumer("a", **{callback: call})  # type: ignore[arg-type]
+    consumer: Consumer = group.consumer("a", **{callback: call})  # type: ignore[call-overload]
     with pytest.raises(errors.IllegalTransition, match="callback"), anyio.fail_after(20):
         async with consumer:
             await consumer.poll(timeout_ms=0)
