@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import anyio
-import anyio.to_thread
 import pytest
 
 import eventproc

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import kafka.protocol.admin as admin
+import kafka.protocol.consumer as consumer
+import kafka.protocol.metadata as metadata
+import kafka.protocol.producer as producer
+import kafka.protocol.sasl as sasl
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 from eventproc.testing.crash import PATIENCE_S
 

@@ -8,7 +8,11 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
-from kafka.protocol import admin, consumer, metadata, producer, sasl
+import kafka.protocol.admin as admin
+import kafka.protocol.consumer as consumer
+import kafka.protocol.metadata as metadata
+import kafka.protocol.producer as producer
+import kafka.protocol.sasl as sasl
 
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
