@@ -186,6 +186,13 @@ async def test_processors_supervisors_and_their_versions_have_pages(
     assert await paged(rest, path, lambda each: str(each["version"])) == ["2", "1"]
 
 
+async def test_transactions_have_pages(rest: RestInMemory, ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    async with stream.transaction() as one, stream.transaction() as two, stream.transaction() as three:
+        listed = await paged(rest, f"{OWN}/streams/s/t/transactions", lambda each: each["id"])
+        assert listed == sorted([one.id, two.id, three.id])
+
+
 async def test_pages_in_python_are_those_of_one_list(ep: Eventproc) -> None:
     for name in ("a/one", "a/two", "b/one"):
         if name.endswith("/one"):

@@ -8,23 +8,15 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 
 import attrs
 
-from eventproc.jobs.jobs import Job, only_stream
+from eventproc.jobs.jobs import Job, Jobs, only_stream
+from eventproc.runtime import Eventproc
 from eventproc.server.rest.group_calls import readable
-from eventproc.server.rest.method_answers import Target
+from eventproc.server.rest.method_answers import Target, named
 from eventproc.server.rest.problems import HttpProblem
-from eventproc.server.rest.routes import (
-    PAGE,
-    After,
-    LocalName,
-    Page,
-    PageLimit,
-    RestCall,
-    ScopeName,
-    page_of,
-)
+from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.jobs import JobDescription, JobState
+from eventproc.store.model.jobs import JobDescription
 from eventproc.store.model.names import StreamName
 from eventproc.store.records.plain import JsonObject, Limits
 from eventproc.streams.position_texts import parse_time
@@ -42,6 +34,7 @@ async def _job(call: RestCall, scope: str, group: str, job: str) -> Job[Any]:
     return found
 
 
+JOBS: Final = named(Eventproc.jobs)
 JOB: Final = Target(_job, {"scope": ScopeName, "group": LocalName, "job": JobId})
 
 
@@ -63,18 +56,9 @@ class JobBody:
     at: str | None = None
 
 
-async def list_jobs(
-    call: RestCall,
-    scope: ScopeName,
-    group: LocalName,
-    state: Annotated[JobState | None, Limits(about="List the jobs in this state only.")] = None,
-    after: After = None,
-    limit: PageLimit = PAGE,
-) -> Page[JobDescription]:
-    """List the jobs of a share group in the order of their submission, to a caller that may read their streams."""
-    name = f"{scope}/{group}"
-    found = await call.ep.jobs(name).list(state=state, after=after, limit=limit + 1)
-    return page_of([readable(call, name, each) for each in found], limit, lambda each: each.id)
+def shown_job(call: RestCall, jobs: Jobs[bytes], found: JobDescription) -> JobDescription:
+    """Return a job to a caller that may read its stream. Raises NotPermitted."""
+    return readable(call, jobs.share_group, found)
 
 
 async def submit_job(

@@ -167,6 +167,7 @@ def calling(
     submits: bool = False,
     by: str = "name",
     then: Method | None = None,
+    shown: Callable[[RestCall, Any, Any], Any] | None = None,
     omitted: Collection[str] = (),
     **types: Any,
 ) -> Answer:
@@ -176,6 +177,7 @@ def calling(
     has_body: whether the options of the method are the fields of a body, and not parameters of the query.
     submits: whether the method makes a request, with the id and the wait that the caller asks for.
     by: field of an entry that `after` is. then: the method whose result is shown; None: that of `method`.
+    shown: returns what the caller sees of the result, or of each entry of a page, for a call and the target.
     omitted, types: options that callers do not give, and types of options, where they are not those of the method.
     """
     below = {each: _IN_PATH[each] for each in in_path if each not in target.parameters}
@@ -202,6 +204,8 @@ def calling(
         if submits:
             given |= {"request_id": call.request_id, "timeout_ms": call.wait_ms}
         done = await method(*found, *first, **given)
+        if shown is not None:
+            done = [shown(call, found[0], each) for each in done] if is_page else shown(call, found[0], done)
         if is_page:
             return page_of(done, given["limit"] - 1, lambda each: str(getattr(each, by)))
         return done if then is None else await then(*found)

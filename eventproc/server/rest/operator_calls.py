@@ -265,7 +265,7 @@ async def delete_scope_with_streams(call: RestCall, scope: ScopeName) -> TaskInf
     return await call.ep.tasks.submit(DeleteScopeTask(scope))
 
 
-def _shown_transaction(call: RestCall, found: TransactionDescription) -> TransactionDescription:
+def shown_transaction(call: RestCall, _: object, found: TransactionDescription) -> TransactionDescription:
     """Return a transaction without the streams and the group of a joint one that the caller may not read.
 
     The reason of its abort may name them, too.
@@ -278,28 +278,12 @@ def _shown_transaction(call: RestCall, found: TransactionDescription) -> Transac
     return attrs.evolve(found, streams=streams, group=group, reason=None)
 
 
-async def list_transactions(
-    call: RestCall,
-    scope: ScopeName,
-    stream: LocalName,
-    finished: Annotated[bool, Limits(about="List those that ended instead, the newest first.")] = False,
-    after: After = None,
-    limit: PageLimit = PAGE,
-) -> Page[TransactionDescription]:
-    """List the transactions of a stream that are under way, the oldest first.
-
-    Of a joint one the caller sees the streams that it may read.
-    """
-    handle = await call.ep.stream(f"{scope}/{stream}")
-    found = await handle.transactions(finished=finished, after=after, limit=limit + 1)
-    return page_of([_shown_transaction(call, each) for each in found], limit, lambda each: each.id)
-
-
 async def describe_transaction(
     call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
 ) -> TransactionDescription:
     """Show a transaction; of a joint one the streams that the caller may read."""
-    return _shown_transaction(call, await (await _transaction(call, scope, stream, transaction)).status())
+    found = await _transaction(call, scope, stream, transaction)
+    return shown_transaction(call, found, await found.status())
 
 
 async def _decidable(call: RestCall, scope: str, stream: str, transaction: str) -> Transaction[Any]:
@@ -319,7 +303,7 @@ async def commit_transaction(
     """Decide that the staged events of a transaction become visible, which they do soon."""
     found = await _decidable(call, scope, stream, transaction)
     await found.commit(wait=False)
-    return _shown_transaction(call, await found.status())
+    return shown_transaction(call, found, await found.status())
 
 
 async def abort_transaction(
@@ -332,7 +316,7 @@ async def abort_transaction(
     """Abort a transaction: discard its staged events for ever."""
     found = await _decidable(call, scope, stream, transaction)
     await found.abort(force=force)
-    return _shown_transaction(call, await found.status())
+    return shown_transaction(call, found, await found.status())
 
 
 async def list_delayed(

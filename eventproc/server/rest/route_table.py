@@ -12,7 +12,7 @@ import attrs
 
 from eventproc.cluster import Cluster
 from eventproc.ingestion.supervisor import Supervisor
-from eventproc.jobs.jobs import Job
+from eventproc.jobs.jobs import Job, Jobs
 from eventproc.processors.key_states import KeyStates
 from eventproc.runtime import Eventproc
 from eventproc.runtime.lists import ListSystem
@@ -153,7 +153,7 @@ _supervisor = _Noun(f"{OWN}/supervisors/{{supervisor}}", SUPERVISOR)
 _own = _Noun(OWN)
 _task = _Noun(f"{OWN}/tasks", TASKS)
 _user = _Noun(f"{OWN}/users", CHANGEABLE)
-_jobs = _Noun(f"{OWN}/jobs/{{scope}}/{{group}}")
+_jobs = _Noun(f"{OWN}/jobs/{{scope}}/{{group}}", jobs.JOBS)
 _job = _Noun(f"{_jobs.path}/{{job}}", jobs.JOB)
 _schedule = _Noun(f"{OWN}/schedules/{{scope}}/{{schedule}}", schedules.SCHEDULE)
 
@@ -224,7 +224,11 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _scale("/merge", MergeNeighbours, "merge_segments"),
     _stream("POST", "/truncate", TruncateTo, "truncate_stream", submits=True, then=operator.changed_stream),
     _stream("POST", "/offload", operator.offload_stream, status=202),
-    _stream("GET", "/transactions", operator.list_transactions),
+    _stream(
+        *("GET", "/transactions", Stream.transactions, "list_transactions"),
+        by="id",
+        shown=operator.shown_transaction,
+    ),
     _stream("GET", "/delayed", operator.list_delayed),
     _delayed("GET", "", DelayedEvents.get, "describe_delayed"),
     _delayed("POST", "/cancel", DelayedEvents.cancel, "cancel_delayed"),
@@ -357,7 +361,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _schedule("DELETE", "", Schedules.delete, "delete_schedule"),
     _schedule("POST", "/pause", Schedules.pause, "pause_schedule"),
     _schedule("POST", "/resume", Schedules.resume, "resume_schedule"),
-    _jobs("GET", "", jobs.list_jobs),
+    _jobs("GET", "", Jobs.list, "list_jobs", by="id", shown=jobs.shown_job),
     _jobs("POST", "", jobs.submit_job, status=201),
     _job("GET", "", Job.describe, "describe_job"),
     _job("POST", "/cancel", Job.cancel, "cancel_job", then=Job.describe),
