@@ -15,7 +15,7 @@ from eventproc.cli.stream_configs import (
     DAY_MS,
     RETENTION_OPTIONS,
     SCALING_OPTIONS,
-    ChosenConfig,
+    GivenConfig,
     config_options,
 )
 from eventproc.cli.verbs import Noun, find
@@ -296,7 +296,7 @@ async def cut(ep: Eventproc, name: str, at: str) -> Row:
         "--tag", "tags", multiple=True, metavar="TAG", help="A label for `stream list --tag`; repeatable."
     ),
 )
-def create(name: str, change: ChosenConfig) -> MakeOperation:
+def create(name: str, change: GivenConfig) -> MakeOperation:
     """Create a stream. An existing stream with the same configuration is left as it is.
 
     --output json says in the field "created" whether the stream is new.
@@ -327,7 +327,7 @@ def create(name: str, change: ChosenConfig) -> MakeOperation:
     ),
     click.option("--no-tags", is_flag=True, help="Remove all tags."),
 )
-def update(name: str, change: ChosenConfig) -> Operation:
+def update(name: str, change: GivenConfig) -> Operation:
     """Change the configuration. A new number of segments takes effect immediately, with equal key ranges.
 
     A policy that goes by a rate leaves the segments as they are, unless there are fewer than --segments. --segments

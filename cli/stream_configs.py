@@ -17,7 +17,7 @@ from eventproc.cli.options import DurationParam, choice_options, duration_option
 DAY_MS: Final = 24 * 3_600_000
 
 
-class ChosenConfig(NamedTuple):
+class GivenConfig(NamedTuple):
     """A configuration with what the options set, and the names of these fields. The others stay as they are."""
 
     config: eventproc.StreamConfig
@@ -42,7 +42,7 @@ def _change(
     bytes_per_second: int | None = None,
     no_tags: bool = False,
     **options: Any,
-) -> ChosenConfig:
+) -> GivenConfig:
     """Return what the options set. Raises UsageError for those that contradict each other."""
     if events_per_second is not None and bytes_per_second is not None:
         raise click.UsageError("--events-per-second and --bytes-per-second exclude each other")
@@ -78,11 +78,11 @@ def _change(
         compaction=eventproc.CompactionPolicy(**limits["compaction"]),
         **{name: value for name, value in others.items() if name not in limits},
     )
-    return ChosenConfig(config, tuple(fields))
+    return GivenConfig(config, tuple(fields))
 
 
 config_options: Final = partial(choice_options, _change, "change")
-"""Makes the decorator of commands that take these options as a `change: ChosenConfig`."""
+"""Makes the decorator of commands that take these options as a `change: GivenConfig`."""
 
 
 class _Milliseconds(DurationParam):

@@ -20,7 +20,7 @@ from eventproc.cli.options import (
     waiting_options,
 )
 from eventproc.cli.output.tables import Row
-from eventproc.cli.stream_configs import TOPIC_OPTIONS, ChosenConfig, config_options
+from eventproc.cli.stream_configs import TOPIC_OPTIONS, GivenConfig, config_options
 from eventproc.cli.verbs import Noun, find
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def topic() -> None:
     ),
     *TOPIC_OPTIONS,
 )
-def create(name: str, change: ChosenConfig) -> MakeOperation:
+def create(name: str, change: GivenConfig) -> MakeOperation:
     """Create a topic. An existing topic with the same configuration is left as it is.
 
     --output json says in the field "created" whether the topic is new.
@@ -152,7 +152,7 @@ async def positions(ep: Eventproc, name: str, time: str) -> list[PartitionPositi
 def alter(
     settings: Settings,
     name: str,
-    change: ChosenConfig,
+    change: GivenConfig,
     if_version: int | None,
     request_id: str | None,
     no_wait: bool,

@@ -174,16 +174,21 @@ async def test_a_truncation_is_repeated_although_another_topic_has_the_name(
         await topic.delete()
 
 
-async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and_dropped(
-    rest: RestInMemory, ep: Eventproc
-) -> None:
+async def give_up_all(ep: Eventproc, stream: str) -> None:
+    """Make dead letters of the group s/mailer of all events of a stream."""
     app = eventproc.App()
 
-    @app.processor("s/t", group="mailer", retry=eventproc.RetryPolicy(attempts=1))
+    @app.processor(stream, group="mailer", retry=eventproc.RetryPolicy(attempts=1))
     async def mail(event: eventproc.Event) -> None:
         raise ValueError("no such address")
 
     await run_until_idle(ep, app)
+
+
+async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and_dropped(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    await give_up_all(ep, "s/t")
     path = f"{OWN}/processors/s/mailer"
     assert [each["group"]["name"] for each in (await rest.ok("GET", f"{OWN}/processors"))["items"]] == [
         "s/mailer"
@@ -205,16 +210,10 @@ async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and
 async def test_a_page_of_large_dead_letters_says_that_others_follow(
     rest: RestInMemory, ep: Eventproc
 ) -> None:
-    app = eventproc.App()
-
-    @app.processor("s/large", group="mailer", retry=eventproc.RetryPolicy(attempts=1))
-    async def mail(event: eventproc.Event) -> None:
-        raise ValueError("no such address")
-
     async with (await ep.create_stream("s/large")).writer() as writer:
         for number in range(9):
             await writer.write(b"%d" % number + bytes(2**20), key="k")
-    await run_until_idle(ep, app)
+    await give_up_all(ep, "s/large")
     found, after = b"", "?limit=8"
     while after:
         page = await rest.ok("GET", f"{OWN}/processors/s/mailer/dead-letters{after}")
@@ -230,13 +229,7 @@ async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Event
             "of-scope": add_user(tx, "of-scope", (UPDATE, "s")),
         }
     )
-    app = eventproc.App()
-
-    @app.processor("s/t", group="mailer", retry=eventproc.RetryPolicy(attempts=1))
-    async def mail(event: eventproc.Event) -> None:
-        raise ValueError
-
-    await run_until_idle(ep, app)
+    await give_up_all(ep, "s/t")
     authority = await loaded(ep)
     of_group = RestInMemory(ep, authority, tokens["of-group"])
     assert (await of_group.call("GET", f"{OWN}/processors/s/mailer")).status == 403
