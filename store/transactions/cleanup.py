@@ -21,14 +21,13 @@ from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, ScanCursor, free_unreferenced_blobs
 from eventproc.store.transactions.txn_record import (
     CLIENT_IDS_END,
-    TXN_COLUMNS,
     TXN_ID_END,
     TXN_STEP_LIMITS,
     TxnRecord,
     end_txn,
     flush_txns,
     last_finished_order,
-    txn_from_row,
+    select_txns,
 )
 
 FORGET_A_STEP: Final = 1_000
@@ -67,11 +66,8 @@ def drop_staged_step(tx: Tx, txn: TxnRecord) -> bool:
 
 def find_aborting(tx: Tx, stream_id: int) -> TxnRecord | None:
     """Return one aborting transaction of the stream, or None. It reads the stream's unfinished transactions."""
-    row = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND state = ? ORDER BY id LIMIT 1",
-        (stream_id, TxnState.ABORTING.value),
-    ).fetchone()
-    return None if row is None else txn_from_row(row)
+    where = "finished = 0 AND stream_id = ? AND state = ? ORDER BY id LIMIT 1"
+    return next(iter(select_txns(tx, where, stream_id, TxnState.ABORTING.value)), None)
 
 
 _TXN_SCAN: Final = SharedSlot(lambda: ScanCursor(-1))

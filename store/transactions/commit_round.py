@@ -30,13 +30,11 @@ from eventproc.store.segments.extents import INSERT_EXTENT, BlobLoader, Extent, 
 from eventproc.store.segments.state import SegmentTail, find_tail
 from eventproc.store.transactions.staging import BOUND
 from eventproc.store.transactions.txn_record import (
-    TXN_COLUMNS,
     TXN_STEP_LIMITS,
     TxnRecord,
     TxnStepLimits,
     finish_commit,
-    flush_txns,
-    txn_from_row,
+    select_txns,
 )
 
 
@@ -87,13 +85,8 @@ STAGED_COLUMNS: Final = "seq, part, segment, length, count, keyed, packed, place
 
 def list_decided(tx: Tx, stream_id: int, *, limit: int) -> list[TxnRecord]:
     """Return the stream's decided, uncommitted transactions in the order of commits, at most `limit`."""
-    flush_txns(tx)
-    rows = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
-        " ORDER BY position LIMIT ?",
-        (stream_id, limit),
-    )
-    return [txn_from_row(row) for row in rows.fetchall()]
+    where = "stream_id = ? AND finished = 0 AND position IS NOT NULL ORDER BY position LIMIT ?"
+    return select_txns(tx, where, stream_id, limit)
 
 
 def keyless_segment(epoch: Epoch, txn_id: str) -> SegmentId:

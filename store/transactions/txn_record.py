@@ -197,13 +197,17 @@ def get_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     return found
 
 
+def select_txns(tx: Tx, where: str, *values: str | int) -> list[TxnRecord]:
+    """Return the transactions for which `where` is true, which may say an order; without the totals of open ones."""
+    flush_txns(tx)
+    rows = tx.execute(f"SELECT {TXN_COLUMNS} FROM txn WHERE {where}", values)
+    return [txn_from_row(row) for row in rows.fetchall()]
+
+
 def joint_rows(tx: Tx, txn_id: str) -> list[TxnRecord]:
     """Return the records of a joint transaction, one per stream, by stream id. Two look-ups per stream."""
-    flush_txns(tx)
-    rows = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE id = ? AND joint IS NOT NULL ORDER BY stream_id", (txn_id,)
-    )
-    return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
+    found = select_txns(tx, "id = ? AND joint IS NOT NULL ORDER BY stream_id", txn_id)
+    return [_with_totals(tx, each) for each in found]
 
 
 def list_open(
@@ -213,12 +217,9 @@ def list_open(
 
     after: only later ones than this id. limit: at most that many; None: all.
     """
-    flush_txns(tx)
-    rows = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND id > ? ORDER BY id LIMIT ?",
-        (stream_id, after, NO_LIMIT if limit is None else limit),
-    )
-    return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
+    where = "finished = 0 AND stream_id = ? AND id > ? ORDER BY id LIMIT ?"
+    found = select_txns(tx, where, stream_id, after, NO_LIMIT if limit is None else limit)
+    return [_with_totals(tx, each) for each in found]
 
 
 def count_open(tx: Tx, among: Collection[int] | None = None) -> int:
@@ -242,12 +243,8 @@ def list_finished(
 
     after: only what comes behind this id; CLIENT_IDS_END: those of clients. limit: at most that many.
     """
-    flush_txns(tx)
-    rows = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? AND id < ? ORDER BY id DESC LIMIT ?",
-        (stream_id, TXN_ID_END if after is None else after, limit),
-    )
-    return [txn_from_row(row) for row in rows.fetchall()]
+    where = "finished = 1 AND stream_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+    return select_txns(tx, where, stream_id, TXN_ID_END if after is None else after, limit)
 
 
 def list_failing(tx: Tx) -> list[TxnRecord]:
@@ -255,11 +252,8 @@ def list_failing(tx: Tx) -> list[TxnRecord]:
 
     It reads every unfinished transaction.
     """
-    rows = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
-        " ORDER BY stream_id, position"
-    )
-    return [txn_from_row(row) for row in rows.fetchall()]
+    where = "finished = 0 AND position IS NOT NULL AND reason IS NOT NULL ORDER BY stream_id, position"
+    return select_txns(tx, where)
 
 
 def failing_streams(tx: Tx) -> list[tuple[str, int]]:
