@@ -18,10 +18,11 @@ from eventproc.groups import GROUP, GroupReader, folded_state, watch_group
 from eventproc.groups.liveness import LOCAL_MEMBERSHIPS
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import Fenced, InProgress, InvalidArgument, NotFound, ScaleRefused
+from eventproc.store.model.errors import Fenced
 from eventproc.store.model.group_errors import CheckpointPending, ReaderOnline
 from eventproc.store.records import get
 from eventproc.testing import VirtualClock, check
+from tests.support.lives import scale_at_random
 
 KEYS = 5
 READERS = 4
@@ -172,15 +173,7 @@ class GroupSimulation:
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(2, 8)):
             await self._pause(self.random.random() * 2)
-            ids = [segment.id for segment in await stream.segments()]
-            try:
-                if len(ids) > 1 and self.random.random() < 0.5:
-                    first = self.random.randrange(len(ids) - 1)
-                    await stream.merge(*ids[first : first + 2])
-                else:
-                    await stream.split(self.random.choice(ids), self.random.randint(2, 3))
-            except (ScaleRefused, NotFound, InvalidArgument, InProgress):
-                pass  # too narrow: refused, and nothing happened
+            await scale_at_random(stream, self.random, into_max=3)
 
     async def _ask(self, group: Group) -> None:
         """Ask for checkpoints, and declare readers offline that are not."""

@@ -23,7 +23,7 @@ from eventproc.processors import App, AppTx, Context, Directive, Failure, KeySta
 from eventproc.processors.declarations import OrderName
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import InProgress, InvalidArgument, NotFound, ScaleRefused
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text
@@ -31,7 +31,7 @@ from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from tests.processors.support import events
-from tests.support.lives import ensured, hosted
+from tests.support.lives import ensured, hosted, scale_at_random
 
 STREAM, OUT, GROUP = "s/t", "s/out", "s/g"
 KEYS = 6
@@ -137,15 +137,7 @@ class ProcessorSimulation:
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(0, 5)):
             await self._pause(self.random.random() * 3)
-            ids = [segment.id for segment in await stream.segments()]
-            try:
-                if self.random.random() < 0.6 or len(ids) == 1:
-                    await stream.split(self.random.choice(ids), self.random.randint(2, 3))
-                else:
-                    first = self.random.randrange(len(ids) - 1)
-                    await stream.merge(*ids[first : first + 2])
-            except (ScaleRefused, NotFound, InvalidArgument, InProgress):
-                pass  # another life's request is under way
+            await scale_at_random(stream, self.random, into_max=3)
 
     async def expire(self, ep: Eventproc) -> None:
         """Declare processes of the processor offline that are not."""

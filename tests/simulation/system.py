@@ -28,13 +28,10 @@ from eventproc.store.database.memory_database import MemoryDatabase
 from eventproc.store.faults import Moment, Step, point_of
 from eventproc.store.model.errors import (
     Fenced,
-    InProgress,
-    InvalidArgument,
     NotFound,
     Pending,
     Rejected,
     Retryable,
-    ScaleRefused,
 )
 from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.store.schema import CONCURRENT_TABLES
@@ -54,6 +51,7 @@ from tests.simulation.policies import (
     write_kept,
 )
 from tests.simulation.work import WorkSimulation
+from tests.support.lives import scale_at_random
 from tests.support.reading import events_of
 
 INSTANCES = 3
@@ -335,16 +333,8 @@ class SystemSimulation:
             self.happened.scales += await self._somewhere(self._scale_once)
 
     async def _scale_once(self, ep: Eventproc) -> None:
-        stream = await ep.stream(STREAM)
-        ids = [segment.id for segment in await stream.segments()]
-        try:
-            if len(ids) > 1 and self.random.random() < 0.5:
-                first = self.random.randrange(len(ids) - 1)
-                await stream.merge(*ids[first : first + 2])
-            else:
-                await stream.split(self.random.choice(ids), self.random.randint(2, 3))
-        except (ScaleRefused, NotFound, InvalidArgument, InProgress) as why:
-            raise NotDone from why
+        if not await scale_at_random(await ep.stream(STREAM), self.random, into_max=3):
+            raise NotDone
 
     async def _pause_and_expire(self) -> None:
         """Pause processors and resume them, and declare processes offline that are not."""

@@ -62,8 +62,8 @@ async def live_through_deaths(
         died += 1
 
 
-async def scale_at_random(stream: Stream, random: Random, *, into_max: int = 2) -> None:
-    """Split an active segment or merge two neighbours. A refusal, because others scale or seal, changes nothing."""
+async def scale_at_random(stream: Stream, random: Random, *, into_max: int = 2) -> bool:
+    """Split an active segment or merge two neighbours; return whether it was not refused, as others scale or seal."""
     try:
         ids = [segment.id for segment in await stream.segments()]
         if random.random() < 0.6 or len(ids) == 1:
@@ -72,4 +72,5 @@ async def scale_at_random(stream: Stream, random: Random, *, into_max: int = 2) 
             first = random.randrange(len(ids) - 1)
             await stream.merge(*ids[first : first + 2])
     except (ScaleRefused, NotFound, InvalidArgument, InProgress, StreamSealed):
-        pass
+        return False
+    return True
