@@ -248,7 +248,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
 
 @pytest.fixture
 def _eventproc_run(request: pytest.FixtureRequest, anyio_backend: tuple[str, object]) -> tuple[int, str]:
-    """Run what takes `eventproc_runtime` on the event loop of this run of the test; with seeds, on trio."""
+    """Run what takes `eventproc_runtime` on the event loop of this run of the test."""
     return request.param[0], anyio_backend[0]
 
 

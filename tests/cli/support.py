@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -83,6 +87,63 @@ def started(*arguments: object) -> StartedCommand:
         stderr=subprocess.PIPE,
         env=environment(),
     )
+
+
+class Terminal:
+    """A command whose standard streams are a terminal of its own, as a person uses it. piped: its output is a pipe."""
+
+    def __init__(
+        self, directory: Path, *arguments: object, width: int = 100, piped: bool = False, **variables: str
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        modes = termios.tcgetattr(theirs)
+        modes[3] |= termios.NOFLSH  # Ctrl-C must not discard what was printed and not read yet
+        termios.tcsetattr(theirs, termios.TCSANOW, modes)
+        env = environment(**{"TERM": "xterm", **variables})
+        for name in {"COLUMNS", "LINES", "NO_COLOR"} - set(variables):
+            env.pop(name, None)
+        self.shown = self.printed = b""
+        self._process = subprocess.Popen(
+            [*COMMAND, "-C", str(directory), *map(str, arguments)],
+            stdin=theirs,
+            stdout=subprocess.PIPE if piped else theirs,
+            stderr=theirs,
+            env=env,
+            start_new_session=True,
+            preexec_fn=own_terminal,
+        )
+        os.close(theirs)
+
+    def until(self, text: bytes) -> None:
+        """Read what it shows until `text` appears."""
+        while text not in self.shown:
+            self.shown += os.read(self._ours, 65536)
+
+    def answer(self, keys: bytes) -> int:
+        """Type `keys` at the question, and return the exit code."""
+        self.until(b"[y/N] ")
+        self.type(keys)
+        return self.end()
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+    def end(self) -> int:
+        """Read what it shows, and prints into its pipe, until it ends, and return the exit code."""
+        try:
+            while block := os.read(self._ours, 65536):
+                self.shown += block
+        except OSError:  # what Linux says when the last one closed the other side
+            pass
+        os.close(self._ours)
+        self.printed, _ = self._process.communicate(timeout=PATIENCE_S)
+        return self._process.returncode
+
+
+def own_terminal() -> None:
+    """Make standard input the controlling terminal, so that Ctrl-C typed there becomes a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class RunProcess:

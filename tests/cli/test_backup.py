@@ -86,7 +86,7 @@ def test_refusals_name_the_object_and_the_remedy(shop: Cli, tmp_path: Path) -> N
     assert "it has no backup.json" in shop("restore", shop.directory).refused(6)
     assert "the directory is empty" in shop("backup", "").refused(2)
     shop.directory = tmp_path / "monday"
-    assert "is a backup; make a directory of it" in shop("stream", "list").refused(6)
+    assert "is a backup; make a directory of it with `eventproc restore`" in shop("stream", "list").refused(6)
 
 
 def test_restoring_on_a_failing_device_is_an_error_of_the_device(

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import signal
-import subprocess
-import termios
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -20,8 +15,9 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.access.users import list_users
 from tests.cli.conftest import Cli
-from tests.cli.support import COMMAND, GROUP, PATIENCE_S, environment
-from tests.cli.test_output import COMMANDS, INVOCATIONS, MAILER, NEEDS_SPARK, add_dead_letter
+from tests.cli.support import GROUP, Terminal
+from tests.cli.test_command_tree import LEAVES
+from tests.cli.test_output import INVOCATIONS, MAILER, NEEDS_SPARK, add_dead_letter
 from tests.cli.test_transactions import begin
 from tests.support.reading import payloads_of
 
@@ -94,10 +90,10 @@ def prepared(cli: Cli, name: str) -> list[str]:
 
 
 def test_the_commands_that_ask_are_exactly_those_that_destroy() -> None:
-    asking = {name for name, command in COMMANDS.items() if "--yes" in options(command)}
+    asking = {name for name, command in LEAVES.items() if "--yes" in options(command)}
     assert asking == DESTRUCTIVE
-    assert {name for name in COMMANDS if FINAL_VERBS & set(name.split())} <= DESTRUCTIVE
-    dry = {name for name, command in COMMANDS.items() if "--dry-run" in options(command)}
+    assert {name for name in LEAVES if FINAL_VERBS & set(name.split())} <= DESTRUCTIVE
+    dry = {name for name, command in LEAVES.items() if "--dry-run" in options(command)}
     assert dry == DESTRUCTIVE | CHANGING_ONLY
 
 
@@ -158,56 +154,6 @@ async def kept(ep: Eventproc) -> dict[str, Counter[object]]:
     }
 
 
-class Terminal:
-    """A command whose standard streams are a terminal of its own, as a person uses it."""
-
-    def __init__(self, cli: Cli, *arguments: object) -> None:
-        self._ours, theirs = pty.openpty()
-        modes = termios.tcgetattr(theirs)
-        modes[3] |= termios.NOFLSH  # Ctrl-C must not discard what was printed and not read yet
-        termios.tcsetattr(theirs, termios.TCSANOW, modes)
-        self.shown = b""
-        self._process = subprocess.Popen(
-            [*COMMAND, "-C", str(cli.directory), *map(str, arguments)],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment(TERM="xterm"),
-            start_new_session=True,
-            preexec_fn=own_terminal,
-        )
-        os.close(theirs)
-
-    def until(self, text: bytes) -> None:
-        """Read what it shows until `text` appears."""
-        while text not in self.shown:
-            self.shown += os.read(self._ours, 65536)
-
-    def answer(self, keys: bytes) -> int:
-        """Type `keys` at the question, and return the exit code."""
-        self.until(b"[y/N] ")
-        self.type(keys)
-        return self.end()
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._ours, keys)
-
-    def end(self) -> int:
-        """Read what it shows until it ends, and return the exit code."""
-        try:
-            while block := os.read(self._ours, 65536):
-                self.shown += block
-        except OSError:  # what Linux says when the last one closed the other side
-            pass
-        os.close(self._ours)
-        return self._process.wait(PATIENCE_S)
-
-
-def own_terminal() -> None:
-    """Make standard input the controlling terminal, so that Ctrl-C typed there becomes a signal."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 ANSWERS: Final = [
     pytest.param(b"y\n", 0, id="y"),
     pytest.param(b"what\nYES\n", 0, id="what, then yes"),
@@ -222,7 +168,7 @@ ANSWERS: Final = [
 @pytest.mark.parametrize("keys, code", ANSWERS)
 def test_on_a_terminal_it_asks_and_acts_only_after_yes(shop: Cli, keys: bytes, code: int) -> None:
     shop("stream", "seal", "shop/orders", "--yes").ok()
-    terminal = Terminal(shop, "stream", "delete", "shop/orders")
+    terminal = Terminal(shop.directory, "stream", "delete", "shop/orders")
     assert terminal.answer(keys) == code
     assert b"Delete stream shop/orders? This destroys 1 stream, 3 events, 99 B permanently." in terminal.shown
     assert (b"not confirmed; nothing was changed" in terminal.shown) == (code == 1)
@@ -252,14 +198,14 @@ def test_on_a_terminal_it_asks_and_acts_only_after_yes(shop: Cli, keys: bytes, c
 def test_the_question_names_what_will_be_lost(
     billing: Cli, prepare: Callable[[Cli], list[str]], question: str
 ) -> None:
-    terminal = Terminal(billing, *prepare(billing))
+    terminal = Terminal(billing.directory, *prepare(billing))
     assert terminal.answer(b"n\n") == 1
     assert question in terminal.shown.decode()
 
 
 @pytest.mark.subprocess
 def test_what_was_confirmed_is_what_is_truncated(shop: Cli) -> None:
-    terminal = Terminal(shop, "stream", "truncate", "shop/orders", "--cut", "tail")
+    terminal = Terminal(shop.directory, "stream", "truncate", "shop/orders", "--cut", "tail")
     terminal.until(b"[y/N] ")
     shop("write", "shop/orders", stdin=b"written while the question was open\n").ok()
     assert terminal.answer(b"y\n") == 0
@@ -270,7 +216,7 @@ def test_what_was_confirmed_is_what_is_truncated(shop: Cli) -> None:
 
 @pytest.mark.subprocess
 def test_a_refusal_comes_before_the_question(shop: Cli) -> None:
-    terminal = Terminal(shop, "stream", "delete", "shop/orders")
+    terminal = Terminal(shop.directory, "stream", "delete", "shop/orders")
     assert terminal.end() == 4
     assert b"is not sealed" in terminal.shown
     assert b"[y/N]" not in terminal.shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.test_destruction import Terminal
+from tests.cli.support import Terminal
 
 MIB = 2**20
 EMPTY = (
@@ -61,7 +61,7 @@ def test_ctrl_c_ends_a_compaction_beside_its_bar_and_the_next_one_goes_on(trunca
     with closing(sqlite3.connect(file, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM segment").fetchone()
-        terminal = Terminal(truncated, "compact")
+        terminal = Terminal(truncated.directory, "compact")
         terminal.until(b" of ")  # the file cannot become shorter while the reader needs all of it
         terminal.type(b"\x03")
         assert terminal.end() == 128 + signal.SIGINT

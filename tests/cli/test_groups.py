@@ -12,7 +12,7 @@ import pytest
 
 import eventproc
 from tests.cli.conftest import Cli
-from tests.cli.support import COMMAND, EVENTS, GROUP, PATIENCE_S, environment, numbers, rows_of
+from tests.cli.support import EVENTS, GROUP, PATIENCE_S, numbers, rows_of
 from tests.cli.test_streams import everything
 
 
@@ -52,6 +52,11 @@ def test_group_begins_and_ends_at_the_given_positions(billing: Cli) -> None:
     assert numbers(billing("read", "--group", "shop/late").rows()) == [6]
     billing("group", "create", "never", "--stream", "shop/orders", "--from", "2200-01-01").ok()
     assert billing("read", "--group", "shop/never").rows() == []
+    billing("group", "create", "ever", "--stream", "shop/orders", "--from", "1970-01-01").ok()
+    assert numbers(billing("read", "--group", "shop/ever").rows()) == [0, 1, 2, 3, 4, 5, 6]
+    assert [row["name"] for row in billing("group", "list", "-o", "json").json()] == [
+        *(GROUP, "shop/ever", "shop/late", "shop/never", "shop/part")
+    ]
 
 
 def test_a_group_of_several_streams_begins_at_a_cut_of_each(billing: Cli) -> None:
@@ -313,20 +318,6 @@ def test_control_characters_in_an_id_are_refused_and_escaped(billing: Cli) -> No
         line = billing(*arguments).refused(2)
         assert "\x1b" not in line
         assert "\\x1b[2J" in line
-
-
-@pytest.mark.subprocess
-def test_completion_offers_the_commands_of_groups() -> None:
-    done = subprocess.run(
-        COMMAND,
-        capture_output=True,
-        env=environment(
-            _EVENTPROC_COMPLETE="bash_complete", COMP_WORDS="eventproc group che", COMP_CWORD="2"
-        ),
-        check=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["plain,checkpoint", "plain,checkpoints"]
 
 
 def test_a_group_of_consumers_is_created_as_python_does(billing: Cli) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
 
-import click
 import pytest
 
-from eventproc.cli.main import COMMANDS, root
+from eventproc.cli.main import COMMANDS
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, environment, shell
 
@@ -53,14 +51,6 @@ def test_a_command_that_shows_no_table_on_a_terminal_does_without_rich(shop: Cli
     assert done.stdout.endswith("\n[0, 0] False\n")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_of_the_table_exists(name: str) -> None:
-    command = root.get_command(click.Context(root), name)
-    assert command is not None
-    assert command.name == name
-    assert command.help
-
-
 def test_command_help_lists_its_options_without_global_ones(cli: Cli) -> None:
     shown = cli("stream", "truncate", "--help").ok()
     assert "--dry-run" in shown
@@ -98,17 +88,3 @@ def test_completion_that_no_shell_asked_for_is_wrong_usage(words: dict[str, str]
     assert done.stderr == (
         "eventproc: _EVENTPROC_COMPLETE is for the scripts of `eventproc completion`; unset it\n"
     )
-
-
-def test_completion_offers_commands_and_options() -> None:
-    done = subprocess.run(
-        COMMAND,
-        capture_output=True,
-        env=environment(
-            _EVENTPROC_COMPLETE="bash_complete", COMP_WORDS="eventproc stream tr", COMP_CWORD="2"
-        ),
-        check=True,
-        text=True,
-    )
-    # The caller of main passes the program's name; completion depends only on that.
-    assert done.stdout.split() == ["plain,truncate"], (done, os.environ.get("PATH"))

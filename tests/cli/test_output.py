@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -14,7 +14,6 @@ import click
 import pytest
 
 import eventproc
-from eventproc.cli.main import root
 from eventproc.groups import ensure_group
 from eventproc.ingestion.loop import handle_next
 from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
@@ -24,6 +23,7 @@ from eventproc.store.ownership import claim
 from eventproc.store.segments import Event
 from tests.cli.conftest import Cli
 from tests.cli.support import GROUP
+from tests.cli.test_command_tree import LEAVES
 from tests.cli.test_transactions import begin
 from tests.ingestion.support import publish_rows
 
@@ -32,21 +32,6 @@ REFUSING: Final = frozenset(
     {"run", "serve", "ui", "completion", "help", "ingest worker", "request new-id", "state export"}
 )
 """Commands with one form of output: a server's log, a shell's script, help texts, JSON lines, and an id."""
-
-
-def commands(command: click.Command = root, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield every command of the tree with its full name."""
-    if not isinstance(command, click.Group):
-        yield path, command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from commands(found, f"{path} {name}".strip())
-
-
-COMMANDS: Final = MappingProxyType(dict(commands()))
 
 
 def _request_id(cli: Cli) -> str:
@@ -370,7 +355,7 @@ each_invocation = pytest.mark.parametrize(
 
 
 def test_every_command_has_an_invocation_or_refuses_output() -> None:
-    assert set(COMMANDS) == set(INVOCATIONS) | REFUSING | NEEDS_SPARK
+    assert set(LEAVES) == set(INVOCATIONS) | REFUSING | NEEDS_SPARK
 
 
 @each_invocation
@@ -395,9 +380,9 @@ def test_a_command_with_one_form_of_output_refuses_the_option(cli: Cli, name: st
     assert f"`eventproc {name}` has only one form of output; leave --output out" in why
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in REFUSING])
+@pytest.mark.parametrize("name", [name for name in LEAVES if name not in REFUSING])
 def test_output_offers_table_json_and_jsonl_everywhere(name: str) -> None:
-    (option,) = (each for each in COMMANDS[name].params if "--output" in each.opts)
+    (option,) = (each for each in LEAVES[name].params if "--output" in each.opts)
     assert isinstance(option.type, click.Choice)
     assert list(option.type.choices) == ["table", "json", "jsonl"]
 

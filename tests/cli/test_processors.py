@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections.abc import Callable
@@ -13,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.support import PATIENCE_S, RunProcess
-from tests.cli.test_together import on_a_terminal
+from tests.cli.support import PATIENCE_S, RunProcess, Terminal
 
 pytestmark = pytest.mark.subprocess
 
@@ -288,8 +286,7 @@ def test_a_terminal_shows_the_processors_live(
         "live_status.status_cells = cells\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(os.environ, "COLUMNS", "160")
-    code, _, shown = on_a_terminal("-C", shop.directory, "run", "limited:app", stdout=False)
-    assert code == 0
+    terminal = Terminal(shop.directory, "run", "limited:app", width=160, piped=True)
+    assert terminal.end() == 0
     for word in (b"serving", b"PROCESSOR", b"HELD UP BY", b"mail", b"running"):
-        assert word in shown
+        assert word in terminal.shown

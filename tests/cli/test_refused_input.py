@@ -62,7 +62,10 @@ def rows_of(directory: Path) -> list[str]:
         ("stream create orders", 2, "scope/stream"),
         ("stream create shop/orders/x", 2, "scope/stream"),
         ("stream list b@d", 2, "only letters"),
+        ("stream create _system/mine", 2, "the system's own"),
+        ("stream update _system/request --segments 2", 2, "the system's own"),
         ("stream seal _system/request --yes", 2, "the system's own"),
+        ("stream delete _system/request --yes", 2, "the system's own"),
         ("stream create shop/x --segments 0", 2, "1 to 1024"),
         ("stream create shop/x --segments 1025", 2, "1 to 1024"),
         ("stream create shop/x --segments two", 2, "not a valid integer"),
@@ -75,6 +78,8 @@ def rows_of(directory: Path) -> list[str]:
         ("stream scale shop/orders --seal 0.0 --ranges 0-0.4", 2, "must cover exactly"),
         ("stream scale shop/orders --seal 0.0 --ranges half", 2, "0.25-0.5"),
         ("stream scale shop/orders --seal 9.0 --ranges 0-0.5", 4, "not active"),
+        ("stream scale shop/orders --seal 0.1 --ranges 0-0.5", 4, "not active"),
+        ("stream scale shop/orders --seal 0.0,1.0 --ranges 0-1", 4, "would remain"),
         ("stream truncate shop/orders --cut nonsense= --yes", 2, "must look like"),
         ("stream truncate shop/orders --cut yesterday --yes", 2, "head, tail, a cut"),
         ("stream truncate shop/orders --cut 4:0.0=5,1.0=0 --yes", 4, "inside an event"),
@@ -211,14 +216,15 @@ def test_only_init_makes_a_directory(tmp_path: Path, cli: Cli, command: list[str
 def test_a_directory_that_is_not_ours_is_refused_and_left_alone(
     tmp_path: Path, cli: Cli, command: list[str]
 ) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-    cli.directory = tmp_path
-    before = contents(tmp_path)
+    cli.directory = tmp_path / "work"
+    cli.directory.mkdir()
+    (cli.directory / "thesis.txt").write_text("years of work")
+    before = contents(cli.directory)
     said = cli(*command).refused(6)
     remedy = "choose a new or empty directory" if command == ["init"] else "with -C DIR or EVENTPROC_DIR"
-    assert "so it is not ours; " in said
+    assert "holds 'thesis.txt' and no eventproc.db, so it is not ours; " in said
     assert remedy in said
-    assert contents(tmp_path) == before
+    assert contents(cli.directory) == before
 
 
 @pytest.mark.parametrize("command", [["stream", "list"], ["doctor"], ["init"]])
@@ -234,6 +240,7 @@ def test_a_directory_cannot_be_made_below_a_file(tmp_path: Path, cli: Cli) -> No
     (tmp_path / "file").write_text("")
     cli.directory = tmp_path / "file" / "below"
     assert f"would lie in {tmp_path / 'file'}, which is a file; choose" in cli("init").refused(6)
+    cli("stream", "list").refused(6)
 
 
 @pytest.mark.subprocess
@@ -246,15 +253,19 @@ def test_a_current_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 1000, b"\0" * 16384])
+@pytest.mark.parametrize("others", [[], ["format.lock"]])
 @pytest.mark.parametrize("command", [["stream", "list"], ["init"]])
 def test_a_database_that_is_none_is_refused(
-    tmp_path: Path, cli: Cli, command: list[str], content: bytes
+    tmp_path: Path, cli: Cli, command: list[str], others: list[str], content: bytes
 ) -> None:
     cli.directory = tmp_path / "strange"
     cli.directory.mkdir()
     (cli.directory / "eventproc.db").write_bytes(content)
+    for name in others:
+        (cli.directory / name).touch()
+    before = contents(cli.directory)
     assert "not a database; choose another directory, or restore a backup" in cli(*command).refused(6)
-    assert (cli.directory / "eventproc.db").read_bytes() == content
+    assert contents(cli.directory) == before
 
 
 def test_database_of_another_program_is_refused(tmp_path: Path, cli: Cli) -> None:
@@ -263,10 +274,10 @@ def test_database_of_another_program_is_refused(tmp_path: Path, cli: Cli) -> Non
     with sqlite3.connect(cli.directory / "eventproc.db") as theirs:
         theirs.execute("CREATE TABLE songs (title TEXT)")
     theirs.close()
-    before = (cli.directory / "eventproc.db").read_bytes()
+    before = contents(cli.directory)
     for command in (["stream", "list"], ["init"], ["doctor"]):
         assert "not made by eventproc; choose another directory" in cli(*command).refused(6)
-    assert (cli.directory / "eventproc.db").read_bytes() == before
+    assert contents(cli.directory) == before
 
 
 def test_a_newer_schema_is_refused_and_left_alone(shop: Cli) -> None:

@@ -30,14 +30,6 @@ def test_scopes_are_made_listed_and_deleted(cli: Cli) -> None:
     assert cli("scope", "list", "-o", "json").json() == []
 
 
-def test_a_stream_is_made_once_and_refused_when_it_differs(cli: Cli) -> None:
-    cli("scope", "create", "shop").ok()
-    cli("stream", "create", "shop/orders", "--segments", 2).ok()
-    cli("stream", "create", "shop/orders", "--segments", 2).ok()
-    line = cli("stream", "create", "shop/orders", "--segments", 3).refused(4)
-    assert "scaling.segments_min" in line
-
-
 def test_describe_shows_ends_sizes_and_segments(shop: Cli) -> None:
     found = shop("stream", "describe", "shop/orders", "-o", "json").json()
     assert (found["name"], found["state"], found["epoch"]) == ("shop/orders", "active", 0)
@@ -110,22 +102,6 @@ def test_a_sealed_stream_can_be_read_and_deleted(shop: Cli) -> None:
     assert "is sealed" in shop("stream", "split", "shop/orders", "0.0").refused(4)
     shop("stream", "delete", "shop/orders", "--yes").ok()
     assert "no stream 'shop/orders'" in shop("stream", "describe", "shop/orders").refused(3)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("stream", "truncate", "shop/orders", "--cut", "tail"),
-        ("scope", "delete", "shop", "--recursive"),
-    ],
-)
-def test_dry_run_prints_the_losses_and_changes_nothing(shop: Cli, arguments: tuple[str, ...]) -> None:
-    before = everything(shop)
-    found = shop(*arguments, "--dry-run", "-o", "json").json()
-    assert found["dry_run"] is True
-    assert found["bytes"] > 0
-    assert shop(*arguments, "--dry-run").ok()
-    assert everything(shop) == before
 
 
 def test_a_dry_run_is_refused_for_the_reasons_of_the_real_one(shop: Cli) -> None:

@@ -150,7 +150,9 @@ def test_create_says_in_json_that_the_object_is_new(shop: Cli) -> None:
 def test_create_without_segments_accepts_an_existing_stream_as_it_is(shop: Cli) -> None:
     assert shop("stream", "create", "shop/orders", "-o", "json").json()["created"] is False
     assert len(shop("stream", "segments", "shop/orders", "-o", "json").json()) == 2
-    assert "differs in" in shop("stream", "create", "shop/orders", "--segments", 1).refused(4)
+    assert "differs in scaling.segments_min" in shop(
+        "stream", "create", "shop/orders", "--segments", 1
+    ).refused(4)
 
 
 def test_numbers_are_followed_by_singular_or_plural(shop: Cli) -> None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import random
-import signal
-import struct
-import subprocess
-import termios
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,57 +15,26 @@ from eventproc.cli.output.layout import Column, lay_out, wrap
 from eventproc.cli.output.terminal import progress
 from eventproc.cli.output.units import duration_text, rate_text, size_text
 from tests.cli.conftest import Cli
-from tests.cli.support import COMMAND, GROUP, environment
+from tests.cli.support import GROUP, Terminal
 
 WIDTHS = (40, 60, 80, 200)
 WORDS = ("order", "überfällig", "注文", "shop/orders-of-the-month", "e\u0301te\u0301", "🚚", "-", "12")
 
 
-class Terminal:
-    """A pseudo-terminal of some width, as standard input, output and error of a command."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def __call__(
-        self,
-        *arguments: str,
-        width: int = 80,
-        typed: bytes = b"",
-        interrupt_after: bytes | None = None,
-        **variables: str,
-    ) -> str:
-        """Return what the terminal shows of a command that ends well.
-
-        interrupt_after: what is shown before Ctrl-C is typed. None: it is not typed.
-        """
-        mine, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-        env = environment(**{"TERM": "xterm", **variables})
-        for name in {"COLUMNS", "LINES", "NO_COLOR"} - set(variables):
-            env.pop(name, None)
-        command = [*COMMAND, "-C", str(self._directory), *arguments]
-        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
-        os.close(theirs)
-        os.write(mine, typed)
-        shown = b""
-        try:
-            while part := os.read(mine, 65_536):
-                shown += part
-                if interrupt_after is not None and interrupt_after in shown:
-                    process.send_signal(signal.SIGINT)
-                    interrupt_after = None
-        except OSError:  # the command has closed its end
-            pass
-        os.close(mine)
-        assert process.wait() == 0, shown
-        return shown.decode().replace("\r\n", "\n")
+Show = Callable[..., str]
 
 
 @pytest.fixture
-def terminal(billing: Cli) -> Terminal:
-    """A terminal for commands on a directory with a stream and a group."""
-    return Terminal(billing.directory)
+def terminal(billing: Cli) -> Show:
+    """Runs a command on a directory with a stream and a group to its good end; returns what its terminal shows."""
+
+    def show(*arguments: object, typed: bytes = b"", width: int = 80, **variables: str) -> str:
+        command = Terminal(billing.directory, *arguments, width=width, piped=False, **variables)
+        command.type(typed)
+        assert command.end() == 0, command.shown
+        return command.shown.decode().replace("\r\n", "\n")
+
+    return show
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -155,9 +118,7 @@ def test_rate_has_a_decimal_while_it_is_small() -> None:
 
 @pytest.mark.subprocess
 @pytest.mark.parametrize("width", WIDTHS)
-def test_listing_on_a_terminal_has_its_width_and_names_what_it_leaves_out(
-    terminal: Terminal, width: int
-) -> None:
+def test_listing_on_a_terminal_has_its_width_and_names_what_it_leaves_out(terminal: Show, width: int) -> None:
     shown = terminal("group", "describe", GROUP, width=width, NO_COLOR="1")
     assert max(map(len, shown.splitlines())) <= width
     assert ("too narrow for:" in shown) == (width < 200)
@@ -173,7 +134,7 @@ def test_a_field_named_after_a_time_may_hold_something_else(value: object, shown
 
 
 @pytest.mark.subprocess
-def test_terminal_shows_units_and_a_pipe_plain_numbers(terminal: Terminal, billing: Cli) -> None:
+def test_terminal_shows_units_and_a_pipe_plain_numbers(terminal: Show, billing: Cli) -> None:
     billing("write", "shop/orders", stdin=b"x" * 2000 + b"\n").ok()
     on_terminal = terminal("stream", "describe", "shop/orders")
     (line,) = (each for each in on_terminal.splitlines() if each.startswith("size_bytes"))
@@ -185,7 +146,7 @@ def test_terminal_shows_units_and_a_pipe_plain_numbers(terminal: Terminal, billi
 
 
 @pytest.mark.subprocess
-def test_heading_is_bold_unless_the_terminal_or_the_user_refuses(terminal: Terminal) -> None:
+def test_heading_is_bold_unless_the_terminal_or_the_user_refuses(terminal: Show) -> None:
     assert "\x1b[1mNAME" in terminal("stream", "list")
     assert "\x1b" not in terminal("stream", "list", TERM="dumb")
     assert "\x1b" not in terminal("stream", "list", NO_COLOR="1")
@@ -199,7 +160,7 @@ def test_piped_table_is_complete_at_any_width(billing: Cli, monkeypatch: pytest.
 
 
 @pytest.mark.subprocess
-def test_typed_rows_and_what_is_written_share_the_terminal_without_a_bar(terminal: Terminal) -> None:
+def test_typed_rows_and_what_is_written_share_the_terminal_without_a_bar(terminal: Show) -> None:
     shown = terminal("write", "shop/orders", typed=b"one\n\x04")
     assert shown.splitlines()[0] == "one"
     assert shown.endswith("written 1\n")
@@ -208,13 +169,30 @@ def test_typed_rows_and_what_is_written_share_the_terminal_without_a_bar(termina
 
 @pytest.mark.subprocess
 def test_file_is_written_with_a_bar_but_not_quietly_or_on_a_dumb_terminal(
-    terminal: Terminal, tmp_path: Path
+    terminal: Show, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"n":1}\n')
     assert "writing shop/orders" in terminal("write", "shop/orders", str(file))
     assert terminal("write", "shop/orders", str(file), TERM="dumb") == "written 1\n"
     assert terminal("-q", "write", "shop/orders", str(file)) == "written 1\n"
+
+
+@pytest.mark.subprocess
+def test_a_long_write_shows_its_progress_beside_what_it_prints(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"row\n" * 50_000)
+    for piped in (True, False):
+        terminal = Terminal(shop.directory, "write", "shop/orders", tmp_path / "rows", piped=piped)
+        assert terminal.end() == 0
+        assert b"writing shop/orders" in terminal.shown
+        assert b"written 50000" in (terminal.printed if piped else terminal.shown)
+
+
+@pytest.mark.subprocess
+def test_a_long_read_shows_its_progress_while_its_events_go_elsewhere(shop: Cli) -> None:
+    terminal = Terminal(shop.directory, "read", "shop/orders", piped=True)
+    assert (terminal.end(), terminal.printed.count(b"\n")) == (0, 3)
+    assert b"reading shop/orders" in terminal.shown
 
 
 def test_bar_of_a_quiet_command_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

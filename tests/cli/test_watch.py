@@ -13,9 +13,8 @@ import click
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.support import COMMAND, GROUP, environment
+from tests.cli.support import COMMAND, GROUP, Terminal, environment
 from tests.cli.test_command_tree import LEAVES
-from tests.cli.test_terminal import Terminal
 
 WATCHED = [name for name in LEAVES if name.split()[-1] in ("list", "describe")]
 
@@ -77,8 +76,11 @@ def test_name_after_watch_is_not_taken_for_its_seconds(shop: Cli) -> None:
 
 @pytest.mark.subprocess
 def test_terminal_shows_each_result_in_place_of_the_one_before(billing: Cli) -> None:
-    terminal = Terminal(billing.directory)
-    shown = terminal("stream", "list", "--watch", "0.1", interrupt_after=b"\x1b[J\x1b[H")
+    terminal = Terminal(billing.directory, "stream", "list", "--watch", "0.1")
+    terminal.until(b"\x1b[J\x1b[H")
+    terminal.type(b"\x03")
+    assert terminal.end() == 0
+    shown = terminal.shown.decode()
     assert shown.startswith("\x1b[H\x1b[2J")
     first, second, *_ = shown.split("\x1b[J")
     assert "every 0.1 s, Ctrl-C ends" in first

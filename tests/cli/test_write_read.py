@@ -154,10 +154,6 @@ def test_file_suffix_determines_compression_and_format(
     assert json.loads(stream("read", "s/x").rows()[0]["payload"])["id"] == "1"
 
 
-def test_an_empty_input_writes_nothing(stream: Cli) -> None:
-    assert stream("write", "s/x").ok() == "written 0\n"
-
-
 @pytest.mark.parametrize(
     "kind, rows, line, why",
     [
@@ -283,15 +279,6 @@ def write_row(writer: subprocess.Popen[bytes], number: int) -> None:
     say_row(writer)
     assert writer.stdout is not None
     assert writer.stdout.readline() == b"written %d\n" % number
-
-
-@pytest.mark.subprocess
-def test_a_row_is_acknowledged_while_the_next_one_is_still_awaited(stream: Cli) -> None:
-    with started("-C", stream.directory, "write", "s/x") as writer:
-        for number in range(1, 4):
-            write_row(writer, number)
-        writer.kill()
-    assert len(stream("read", "s/x").rows()) == 3
 
 
 @pytest.mark.subprocess

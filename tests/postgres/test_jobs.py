@@ -11,11 +11,13 @@ import eventproc
 from eventproc import App, AppTx, Context, Event, Rate, RetryPolicy
 from eventproc.errors import JobFailed
 from eventproc.testing import check
+from tests.jobs.support import GROUP, JOBS, OUT, with_jobs
 from tests.support.reading import payloads_of
 
 pytestmark = pytest.mark.subprocess
 
 COUNT = 400
+ODD_TEXT = "\x00 \u00fc"
 
 
 async def test_two_openings_do_each_job_once_with_priorities_and_delays(url: str) -> None:
@@ -56,33 +58,46 @@ async def test_two_openings_do_each_job_once_with_priorities_and_delays(url: str
         await check(first.db)
 
 
-async def test_rates_failures_and_cancelled_jobs(url: str) -> None:
+@pytest.mark.parametrize(
+    "limit",
+    [Rate(50, per_ms=100), Rate(1_000, key=lambda event: (event.payload.decode() * 400)[:4_000])],
+    ids=["of all", "by long keys"],
+)
+async def test_jobs_are_done_at_their_rate_fail_with_odd_texts_and_are_cancelled(
+    url: str, limit: Rate
+) -> None:
     app = App()
 
-    @app.worker("s/jobs", share_group="work", limit=Rate(50, per_ms=100), retry=RetryPolicy(attempts=1))
-    async def work(event: Event) -> None:
-        if event.payload == b"bad":
-            raise ValueError("bad")
+    @app.worker(JOBS, share_group="work", limit=limit, retry=RetryPolicy(attempts=2, wait_ms=10))
+    async def work(event: Event, context: Context) -> object:
+        context.progress(0.5)
+        if event.payload == b"fails":
+            raise ValueError(ODD_TEXT)
+        context.emit(OUT, event.payload)
+        return {"text": event.payload.decode()}
 
     async with eventproc.open(url) as ep:
-        await ep.create_scope("s")
-        await ep.create_stream("s/jobs")
-        jobs = ep.jobs("s/work", "s/jobs")
-        cancelled = await jobs.submit(b"never")
-        assert await cancelled.cancel()
-        bad = await jobs.submit(b"bad", key="a", headers={"trace": "1"})
-        good = [await jobs.submit(b"%d" % number) for number in range(80)]
+        await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        fails = await jobs.submit(b"fails", priority=9, key="a", headers={"trace": "1"})
+        dropped = await jobs.submit(b"dropped", id="a/\u00fc", delay_ms=3_600_000)
+        assert await dropped.cancel()
+        good = [await jobs.submit(b"%d" % number, priority=number % 10) for number in range(80)]
         async with ep.run(app) as running:
-            with pytest.raises(JobFailed, match="bad"):
-                await bad.result(timeout_ms=60_000)
-            for each in good:
-                assert await each.result(timeout_ms=60_000) is None
+            with pytest.raises(JobFailed):
+                await fails.result(timeout_ms=60_000)
+            for number, job in enumerate(good):
+                assert await job.result(timeout_ms=60_000) == {"text": str(number)}
             await running.wait_idle(timeout_ms=60_000)
-        assert Counter(each.state for each in await jobs.list(limit=1_000)) == {
-            "done": 80,
-            "failed": 1,
-            "cancelled": 1,
-        }
-        (letter,) = await ep.dead_letters("s/work").list()
-        assert (letter.job, letter.headers) == (bad.id, {"trace": "1"})
+            group = await ep.share_group(GROUP)
+            assert (await group.describe()).events == 0
+        states = [(each.state, each.attempts) for each in await jobs.list(limit=1_000)]
+        assert states == [("failed", 2), ("cancelled", 0), *[("done", 1)] * 80]
+        assert (await fails.describe()).error == "\\x00 \u00fc"
+        (letter,) = await ep.dead_letters(GROUP).list()
+        assert (letter.job, letter.headers) == (fails.id, {"trace": "1"})
+        assert sorted(int(each) for each in await payloads_of(await ep.stream(OUT))) == list(range(80))
         await check(ep.db)
+        await group.reset()
+        await group.delete()
+        assert await jobs.list() == []

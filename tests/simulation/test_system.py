@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 from typing import Final
 
 import pytest
@@ -16,9 +17,17 @@ SEEDS: Final = (2, 3)
 """One for trio, and one for asyncio."""
 
 
+@cache
+def lived(seed: int) -> tuple[int, str]:
+    """Return the number of commits of a seed, and its trace."""
+    simulation = live(seed)
+    return simulation.happened.commits, simulation.trace
+
+
 @pytest.mark.hunt(seeds=40)  # 20 in `make test`
 def test_the_system_keeps_its_promises(seed: int) -> None:
-    assert live(seed).happened.commits
+    commits, _ = lived(seed)
+    assert commits
 
 
 @pytest.mark.subprocess
@@ -32,6 +41,6 @@ def test_the_same_seed_gives_the_same_trace_in_another_process_with_other_hashes
         stdout=subprocess.PIPE,
         text=True,
     ) as other:
-        here = [live(seed).trace for seed in SEEDS]
+        here = [lived(seed)[1] for seed in SEEDS]
         printed, _ = other.communicate()
     assert printed.split() == here

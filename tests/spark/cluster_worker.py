@@ -1,8 +1,8 @@
 """A driver on a cluster: `python -m tests.spark.cluster_worker MASTER ADDRESS CHECKPOINT [CHUNKS]`.
 
-Copies a stream into another, in batches, from an attached store, through `foreachBatch` and through the sink; on a
-cluster, ingests a stream into a table, changes and reads that; and processes what was written. Prints how many
-executors read, and what was processed, when Spark was stopped and the store is closed.
+Copies a stream into another, in batches, from an attached store, through `foreachBatch` and through the sink; ingests a
+stream into a table, changes and reads that; and processes what was written. Prints how many executors read, and what
+was processed, when Spark was stopped and the store is closed.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def main(master: str, address: str, checkpoint: str, chunks: str | None = None) 
         assert query.start().awaitTermination(200)
     found = spark.read.format("eventproc").options(stream=OUT, minPartitions="6").load(address)
     readers = found.select("number").mapInArrow(who, "parent long").distinct().count()
-    if master.startswith("spark:"):  # else tests/spark/test_ingestion_task.py
-        ingest(spark, ep, address)
+    ingest(spark, ep, address)
     app = App()
 
     def count(event: Event) -> None:

@@ -85,7 +85,8 @@ def rows_written(writer: ChildProcess) -> int:
 
 
 def hear_written(writer: ChildProcess, count: int) -> None:
-    while (said := rows_written(writer)) != count:
+    """Hear nothing but growing numbers of rows, up to `count`."""
+    while (said := int(writer.hear().removeprefix("written "))) != count:
         assert said < count
 
 
