@@ -185,6 +185,7 @@ def settle(
     """
     record = get_group(tx, name, share=True)
     held, open_segments = read_held(tx, name, holder.session), read_taken_in(tx, name)
+    follow_clock(tx, name, open_segments)
     terms = Terms(
         record.share.deliveries_max,
         until_ms=tx.monotonic_ms + record.share.lock_ms,
@@ -287,9 +288,7 @@ def follow(
     found = get(tx, GROUP, name)
     record, ids = _follow_streams(tx, found)
     stored = read_taken_in(tx, name)
-    for key, taken_in in stored.items():
-        if taken_in.is_ahead_of(tx.now_ms):
-            follow_clock(tx, name, key, taken_in.moved_ms)
+    follow_clock(tx, name, stored)
     gone = [key for key in stored if key[0] not in ids]
     for each in found.value.streams:
         if any(key[0] == each.stream_id for key in gone):

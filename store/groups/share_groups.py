@@ -194,17 +194,19 @@ def first_available_ms(tx: Tx, group: str) -> int | None:
     return min(firsts, default=None)
 
 
-def follow_clock(tx: Tx, group: str, key: SegmentKey, moved_ms: int) -> None:
-    """After the wall clock was set back, let events of a segment become available as if it had not been.
+def follow_clock(tx: Tx, group: str, segments: Mapping[SegmentKey, TakenIn]) -> None:
+    """After the wall clock was set back, let events of these segments become available as if it had not been.
 
-    moved_ms: when the segment was stored last.
+    Call it before `write_deliveries`, which notes the time.
     """
     where = "group_name = ? AND stream_id = ? AND segment = ?"
-    tx.execute(
-        f"UPDATE delivery SET until_ms = until_ms - ? WHERE {where} AND session IS NULL AND until_ms > ?",
-        (moved_ms - tx.now_ms, group, *key, tx.now_ms),
-    )
-    tx.execute(f"UPDATE group_segment SET moved_ms = ? WHERE {where}", (tx.now_ms, group, *key))
+    for key, taken_in in segments.items():
+        if taken_in.is_ahead_of(tx.now_ms):
+            tx.execute(
+                f"UPDATE delivery SET until_ms = until_ms - ? WHERE {where} AND session IS NULL AND until_ms > ?",
+                (taken_in.moved_ms - tx.now_ms, group, *key, tx.now_ms),
+            )
+            tx.execute(f"UPDATE group_segment SET moved_ms = ? WHERE {where}", (tx.now_ms, group, *key))
 
 
 def count_deliveries(tx: Tx, group: str) -> dict[SegmentKey, DeliveryCounts]:

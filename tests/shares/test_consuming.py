@@ -282,6 +282,23 @@ async def test_released_events_are_delivered_after_the_wall_clock_was_set_back()
             assert numbers_of(await poll_now(consumer)) == [1]
 
 
+async def test_released_events_follow_a_clock_that_was_set_back_before_others_were_accepted() -> None:
+    clock = VirtualClock()
+    async with eventproc.open_memory(clock=clock) as ep:
+        await ep.create_scope("s")
+        await written_to(ep, 3)
+        group = await ep.create_share_group("work", ["s/t"])
+        async with group.consumer("a") as consumer:
+            first, second, third = await consumer.poll()
+            await consumer.release(second, delay_ms=20_000)
+            await consumer.release(third)
+            clock.step_wall(-24 * 3_600_000)
+            await consumer.accept(first)
+            assert numbers_of(await poll_now(consumer)) == [2]
+            clock.advance(20_000)
+            assert numbers_of(await poll_now(consumer)) == [1]
+
+
 async def test_a_cancelled_poll_keeps_its_events_for_the_next_one(ep: Eventproc) -> None:
     await written_to(ep, 4)
     group = await ep.create_share_group("work", ["s/t"])
