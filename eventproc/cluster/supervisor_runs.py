@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 
 from eventproc.cluster.background_steps import STOPPED, repeat_step
-from eventproc.cluster.buckets import OWNED_BUCKETS
+from eventproc.cluster.buckets import OWNED_BUCKETS, OwnedBuckets
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.model.errors import OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
@@ -38,9 +38,10 @@ SET_BACK_MS: Final = 1_000
 
 
 class _LastLook:
-    """at_ms: when the supervisors were looked at last, wall clock."""
+    """at_ms: when the supervisors were looked at last, wall clock. owners: what this instance owned then."""
 
     at_ms = 0
+    owners: frozenset[Owner] = frozenset()
 
 
 async def keep_supervisors(db: Database) -> None:
@@ -51,7 +52,7 @@ async def keep_supervisors(db: Database) -> None:
     buckets = db.shared[OWNED_BUCKETS]
     with db.subscribe([WATCH_INGESTION]) as changes, buckets.notifying(changes):
         await repeat_step(
-            partial(_run_due, db, buckets.owner_of, changes, _LastLook()),
+            partial(_run_due, db, buckets, changes, _LastLook()),
             partial(changes.wait, FAILED_MS),
             LOG,
             "the supervisors run again later",
@@ -59,17 +60,16 @@ async def keep_supervisors(db: Database) -> None:
         )
 
 
-async def _run_due(
-    db: Database, owner_of: Callable[[str], Owner | None], changes: Subscription, last: _LastLook
-) -> None:
+async def _run_due(db: Database, buckets: OwnedBuckets, changes: Subscription, last: _LastLook) -> None:
     """Run the supervisors that have something to do, and wait until one has again."""
     if not await db.read(has_supervisors):
         await changes.wait()
         return
-    now_ms = db.clock.wall_ms()
-    due = await db.read(partial(_due, db=db, everything=now_ms < last.at_ms - SET_BACK_MS))
+    owner_of, owners, now_ms = buckets.owner_of, frozenset(buckets.owned.values()), db.clock.wall_ms()
+    is_set_back = now_ms < last.at_ms - SET_BACK_MS
+    due = await db.read(partial(_due, db=db, everything=is_set_back, known=last.owners))
     ran = [await _run(db, owner_of, each) for each in due]
-    last.at_ms = now_ms
+    last.at_ms, last.owners = now_ms, owners
     pause_ms = await db.read(partial(_pause_ms, owner_of=owner_of))
     if not all(ran):
         pause_ms = FAILED_MS if pause_ms is None else max(pause_ms, FAILED_MS)
@@ -105,17 +105,22 @@ def bucket_name(supervisor: str) -> str:
     return f"supervisor {supervisor}"
 
 
-def _due(tx: Tx, db: Database, *, everything: bool) -> list[str]:
+def _due(tx: Tx, db: Database, *, everything: bool, known: frozenset[Owner]) -> list[str]:
     """Return the own supervisors with something to do: a notice, a time that has come, a worker that died.
 
-    everything: all of the own ones.
+    everything: all of the own ones. known: owners of buckets; of other buckets, those that ran later than now are
+    returned, too: the clock was set back before this instance owned them.
     """
-    from eventproc.store.ingestion.supervisors import next_runs, running_workers
+    from eventproc.store.ingestion.supervisors import last_runs, next_runs, running_workers
 
+    runs = next_runs(tx).items()
+    due = {supervisor for supervisor, worker in running_workers(tx) if not db.peers.is_alive(worker)}
+    due |= {supervisor for supervisor, at_ms in runs if everything or at_ms <= tx.now_ms}
     owner_of = db.shared[OWNED_BUCKETS].owner_of
-    dead = {supervisor for supervisor, worker in running_workers(tx) if not db.peers.is_alive(worker)}
-    due = {supervisor for supervisor, at_ms in next_runs(tx).items() if everything or at_ms <= tx.now_ms}
-    return [each for each in sorted(dead | due) if owner_of(bucket_name(each)) is not None]
+    owners = {each: owner for each, _ in runs if (owner := owner_of(bucket_name(each))) is not None}
+    if not known.issuperset(owners.values()):
+        due |= {each for each, at_ms in last_runs(tx).items() if at_ms > tx.now_ms + SET_BACK_MS}
+    return sorted(due & owners.keys())
 
 
 def _pause_ms(tx: Tx, owner_of: Callable[[str], Owner | None]) -> int | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Final
 
 import attrs
 
@@ -12,6 +14,9 @@ from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ingestion_errors import SupervisorTerminated
 from eventproc.store.model.list_pages import COMPLETE, NO_LIMIT, ListPage
+
+_LAST_RUN: Final = re.compile(r'"last_run_ms":\s*(\d+)')
+"""In the JSON of a memory, which may be damaged."""
 
 
 @attrs.frozen
@@ -146,6 +151,12 @@ def next_runs(tx: Tx) -> dict[str, int]:
     runs: dict[str, int] = dict(tx.execute("SELECT id, due_ms FROM supervisor_state").fetchall())
     noticed = tx.execute("SELECT DISTINCT supervisor FROM supervisor_notice").fetchall()
     return runs | dict.fromkeys((row[0] for row in noticed), 0)
+
+
+def last_runs(tx: Tx) -> dict[str, int]:
+    """Return when each supervisor that has run did so last (wall ms), as it remembers. One query, of all memories."""
+    rows = tx.execute("SELECT id, memory FROM supervisor_state").fetchall()
+    return {each: int(found[1]) for each, text in rows if (found := _LAST_RUN.search(text)) is not None}
 
 
 def read_memory(tx: Tx, supervisor: str) -> str | None:

@@ -76,3 +76,22 @@ async def test_a_wall_clock_that_is_set_back_stops_no_supervisor(world: Simulate
     await anyio.sleep(80)
     due_ms = (await world.ep.db.read(next_runs))[IDS[0]]
     assert due_ms - world.clock.wall_ms() <= io.period_ms
+
+
+@in_simulated_world
+async def test_a_wall_clock_that_is_set_back_between_two_instances_stops_no_supervisor(
+    world: SimulatedWorld,
+) -> None:
+    first = await world.start()
+    await world.ep.create_scope("s")
+    await world.ep.create_stream("s/t")
+    io = IoConfig(streams=("s/t",), start_delay_ms=0)
+    spec = SupervisorSpec(id=IDS[0], io=io, schema=DataSchema(datasource="clicks"))
+    await world.ep.submit_supervisor(spec)
+    await anyio.sleep(40)
+    first.kill()
+    world.clock.step_wall(-24 * 3_600_000)
+    await world.start()
+    await anyio.sleep(80)
+    due_ms = (await world.ep.db.read(next_runs))[IDS[0]]
+    assert due_ms - world.clock.wall_ms() <= io.period_ms
