@@ -380,14 +380,16 @@ TAG_CHARACTERS_MAX: Final = 256
 
 
 def as_tags(value: object) -> tuple[str, ...]:
-    """Return the tags sorted, each once. Raises InvalidArgument for too many, or for one that is empty or too long."""
+    """Return the tags sorted, each once. Raises InvalidArgument for too many, or for one that is none."""
     reason = "it must be an iterable of str"
     if isinstance(value, str):
         raise invalid_argument("tags", value, reason)
     tags = sorted({check_str("tag", each) for each in check_iterable("tags", value, reason)})
     for tag in tags:
-        if not 0 < len(tag) <= TAG_CHARACTERS_MAX:
-            raise invalid_argument("tag", tag, f"it must have 1 to {TAG_CHARACTERS_MAX} characters")
+        if not 0 < len(tag) <= TAG_CHARACTERS_MAX or "\0" in tag:
+            raise invalid_argument(
+                "tag", tag, f"it must have 1 to {TAG_CHARACTERS_MAX} characters, and no NUL"
+            )
     if len(tags) > TAGS_MAX:
         raise InvalidArgument(what="tags", value=str(len(tags)), reason=f"a stream has at most {TAGS_MAX}")
     return tuple(tags)

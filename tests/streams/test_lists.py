@@ -156,6 +156,7 @@ async def test_tags_out_of_bounds_are_refused(ep: Eventproc) -> None:
         "text",
         [""],
         ["x" * (TAG_CHARACTERS_MAX + 1)],
+        ["a\0b"],
         [str(each) for each in range(TAGS_MAX + 1)],
         [1],
     ):
