@@ -28,7 +28,7 @@ from eventproc.store.ingestion import (
     spec_versions,
     waiting_notices,
 )
-from eventproc.store.ingestion.rows import read_streams
+from eventproc.store.ingestion.rows import follow_clock, read_streams
 from eventproc.store.ingestion.supervisors import (
     missing_supervisor,
     read_memory,
@@ -43,6 +43,10 @@ LOG = logging.getLogger("eventproc.ingestion")
 SPECS_KEPT: Final = 64
 """Parsed specs that are kept, the latest ones. Every run needs one, and a thousand ranges take 50 ms to parse.
 Higher: more memory, some kB each."""
+
+SET_BACK_MS: Final = 1_000
+"""By how much the wall clock must be set back so that the times of a supervisor move, too. Lower: less than what a
+process may be wrong about a server's clock."""
 
 FAILED_PAUSE_MS: Final = 1_000
 """Pause after a supervisor's loop failed, so that a lasting failure does not keep a processor busy."""
@@ -82,6 +86,8 @@ def _handle(tx: Tx, is_alive: Callable[[str], bool], owner: Owner, supervisor: s
     stored = waiting[0] if waiting else None
     try:
         situation = read_situation(tx, supervisor, is_alive)
+        if situation is not None and _maybe_follow_clock(tx, supervisor, situation.memory):
+            situation = read_situation(tx, supervisor, is_alive)
         if situation is None:  # it has ended
             for each in waiting:
                 remove_notice(tx, each)
@@ -96,6 +102,16 @@ def _handle(tx: Tx, is_alive: Callable[[str], bool], owner: Owner, supervisor: s
         raise
     except Exception as error:
         raise _HandlingFailed(stored) from error
+
+
+def _maybe_follow_clock(tx: Tx, supervisor: str, memory: Memory) -> bool:
+    """Move the times of a supervisor if the wall clock was set back since its last run; return whether it was."""
+    back_ms = (memory.last_run_ms or 0) - tx.now_ms
+    if back_ms <= SET_BACK_MS:
+        return False
+    follow_clock(tx, supervisor, back_ms)
+    write_memory(tx, supervisor, memory.earlier(back_ms).encode())
+    return True
 
 
 def read_situation(

@@ -117,6 +117,27 @@ class Memory:
             return attrs.evolve(self, lags=lags)
         return attrs.evolve(self, lags=lags[1::2], lag_step_ms=self.lag_step_ms * 2)
 
+    def earlier(self, back_ms: int) -> Memory:
+        """Return the memory of a supervisor whose wall clock was set back: what waits, waits as if it had not been."""
+
+        def less(at_ms: int | None) -> int | None:
+            return None if at_ms is None else at_ms - back_ms
+
+        def moved(samples: tuple[LagSample, ...]) -> tuple[LagSample, ...]:
+            return tuple(attrs.evolve(each, at_ms=each.at_ms - back_ms) for each in samples)
+
+        return attrs.evolve(
+            self,
+            health=attrs.evolve(self.health, failed_ms=less(self.health.failed_ms)),
+            last_run_ms=less(self.last_run_ms),
+            last_scale_ms=less(self.last_scale_ms),
+            idle_since_ms=less(self.idle_since_ms),
+            samples=moved(self.samples),
+            next_sample_ms=self.next_sample_ms - back_ms,
+            next_scale_ms=less(self.next_scale_ms),
+            lags=moved(self.lags),
+        )
+
     def encode(self) -> str:
         """Return the memory as JSON."""
         return to_json(self).decode()

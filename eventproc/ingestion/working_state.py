@@ -240,7 +240,7 @@ class WorkingState:
         health = self.memory.health
         failures = 0 if (group.base, replica) in self.orphaned else health.failed_tasks
         pause_ms = 0 if failures < 2 else min(RETRY_MS << min(failures - 2, 20), RETRY_MS_MAX)
-        retry_ms = 0 if health.failed_ms is None else min(health.failed_ms, self.now_ms) + pause_ms
+        retry_ms = 0 if health.failed_ms is None else health.failed_ms + pause_ms
         current = self.sequences[group.base][0]
         task = IngestTask(
             id=f"{group.base}-{self.memory.next_task}",

@@ -200,15 +200,9 @@ def tasks_by_worker(tx: Tx) -> dict[str, dict[str, int]]:
 
 
 def waiting_tasks(tx: Tx) -> list[IngestTask]:
-    """Return the tasks that wait for a worker and may start now, oldest first. One query.
-
-    One that was created later than now may start: the clock was set back.
-    """
-    where = (
-        "state = 'waiting' AND finished_ms IS NULL AND (not_before_ms <= ? OR created_ms > ?)"
-        " ORDER BY created_ms, id"
-    )
-    return _select(tx, IngestTask, where, tx.now_ms, tx.now_ms)
+    """Return the tasks that wait for a worker and may start now, oldest first. One query."""
+    where = "state = 'waiting' AND finished_ms IS NULL AND not_before_ms <= ? ORDER BY created_ms, id"
+    return _select(tx, IngestTask, where, tx.now_ms)
 
 
 def find_task(tx: Tx, task_id: str) -> IngestTask | None:
@@ -236,6 +230,24 @@ def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
     for row in rows:
         tx.execute("DELETE FROM ingest_task WHERE id = ?", row)
         tx.execute("DELETE FROM ingest_log WHERE task = ?", row)
+
+
+def follow_clock(tx: Tx, supervisor: str, back_ms: int) -> None:
+    """Make the times of a supervisor's groups and live tasks earlier: the wall clock was set back.
+
+    What a worker has noted since then stays.
+    """
+    tx.execute(
+        "UPDATE ingest_group SET created_ms = created_ms - ?, deadline_ms = deadline_ms - ? WHERE supervisor = ?",
+        (back_ms, back_ms, supervisor),
+    )
+    tx.execute(
+        "UPDATE ingest_task SET created_ms = created_ms - ?, not_before_ms = not_before_ms - ?,"
+        " started_ms = CASE WHEN started_ms > ? THEN started_ms - ? ELSE started_ms END,"
+        " seen_ms = CASE WHEN seen_ms > ? THEN seen_ms - ? ELSE seen_ms END"
+        " WHERE supervisor = ? AND finished_ms IS NULL",
+        (back_ms, back_ms, tx.now_ms, back_ms, tx.now_ms, back_ms, supervisor),
+    )
 
 
 def read_sequences(tx: Tx, base: str) -> list[IngestSequence]:

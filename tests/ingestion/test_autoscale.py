@@ -102,6 +102,18 @@ async def test_lag_makes_more_groups_without_stopping_all_tasks(bench: Bench) ->
     assert (await supervisor.status()).task_count == 3
 
 
+async def test_lag_makes_more_groups_soon_after_the_wall_clock_was_set_back(bench: Bench) -> None:
+    await bench.start_tasks(4, autoscaler=SCALER)
+    await bench.write(100)
+    await bench.run_after(10_000)
+    bench.clock.step_wall(-24 * HOUR_MS)
+    for _ in range(6):
+        await bench.run_after(10_000)
+    assert (await bench.memory()).task_count == 3
+    times = [each.at_ms for each in (await bench.memory()).lags]
+    assert times == sorted(times)
+
+
 @pytest.mark.acceptance(
     "S29", differs="the number is remembered with the supervisor, not in a version of its spec"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventproc.store.model.ingestion import TaskState
+from eventproc.store.model.ingestion import IngestGroupState, TaskState
 from tests.ingestion.support import HOUR_MS, Bench
 
 
@@ -48,3 +48,18 @@ async def test_a_group_whose_time_is_over_hands_over_without_a_gap(bench: Bench)
     assert len(bench.files) == 2
     await bench.check_ranges()
     assert all(each.state is TaskState.WAITING for each in await bench.live())
+
+
+async def test_a_group_hands_over_in_time_after_the_wall_clock_was_set_back(bench: Bench) -> None:
+    worker = await bench.start_tasks()
+    await bench.write(10)
+    await worker.step()
+    (reading,) = await bench.groups()
+    bench.clock.step_wall(-24 * HOUR_MS)
+    await bench.run()
+    await bench.run_after(HOUR_MS)
+    first, second = await bench.groups()
+    assert first.base == reading.base, "the order of creation is that of the ranges"
+    assert first.state is IngestGroupState.PENDING
+    assert second.state is IngestGroupState.ACTIVE
+    assert first.deadline_ms is None or first.deadline_ms - bench.clock.wall_ms() <= HOUR_MS
