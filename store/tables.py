@@ -37,7 +37,11 @@ PAGE_BYTES_MAX: Final = 4 * 2**20
 """Bytes of keys and values that one read returns. Higher: more memory per reply; lower: more calls for a table."""
 
 ENTRIES_A_QUERY: Final = 16
-"""Entries that one query of such a read returns. Higher: more memory for large values; lower: more queries."""
+"""Entries that the first query of such a read returns; each next one returns as many as were found before. Higher: more
+memory for large values; lower: more queries."""
+
+ENTRIES_A_QUERY_MAX: Final = 128
+"""Entries of any query of it. Higher: more memory if large values follow small ones; lower: more queries."""
 
 LOOKUP_BYTES_MAX: Final = 2**24 - 2**16
 """Bytes of the entries that one look-up of keys returns. The Java client asks for 15 entries of the largest size
@@ -273,11 +277,12 @@ def _page(read: Callable[[TableEntry | None, int], _Rows], count: int) -> tuple[
     """Return the first entries, of at most PAGE_BYTES_MAX but at least one, and whether these are all up to `count`.
 
     read: returns the rows behind an entry, at most so many. A server sends all that a statement finds, so it asks for
-    few at a time.
+    few at a time, and for more while entries are small: each query is a trip to the server.
     """
     entries: list[TableEntry] = []
     size_bytes = 0
-    while (limit := min(count - len(entries), ENTRIES_A_QUERY)) > 0:
+    most = ENTRIES_A_QUERY
+    while (limit := min(count - len(entries), most)) > 0:
         rows = read(entries[-1] if entries else None, limit)
         for row in rows:
             entry = TableEntry(*row)
@@ -287,6 +292,7 @@ def _page(read: Callable[[TableEntry | None, int], _Rows], count: int) -> tuple[
             entries.append(entry)
         if len(rows) < limit:
             break
+        most = min(len(entries), ENTRIES_A_QUERY_MAX)
     return entries, True
 
 
