@@ -35,7 +35,7 @@ KEPT_BYTES: Final = 200
 SUSPENDED_MS_MAX: Final = 15_000
 """Longest suspension. A suspended instance keeps its streams."""
 
-POLL_S: Final = 0.1
+POLL_MS: Final = 100
 """How late a death is noted, at most."""
 
 
@@ -66,11 +66,11 @@ class PolicyWatch:
         """Note deaths until cancelled."""
         while True:
             self.deaths += [world.clock.monotonic_ms()] * (world.deaths - len(self.deaths))
-            await anyio.sleep(POLL_S)
+            await anyio.sleep(POLL_MS / 1000)
 
     async def have_run(self) -> None:
         """Return when the policies must have run since the last death and the last write."""
-        await anyio.sleep(POLL_S)  # the last death is noted
+        await anyio.sleep(POLL_MS / 1000)  # the last death is noted
         await anyio.sleep(self.bound_ms / 1000)
 
     def check(self, *names: str) -> None:
@@ -78,7 +78,7 @@ class PolicyWatch:
         for name in names:
             looks = self.looks[name]
             for death in self.deaths:
-                soon = [each for each in looks if death <= each <= death + self.bound_ms]
+                soon = [each for each in looks if death - POLL_MS <= each <= death + self.bound_ms]
                 assert soon, f"{name}: no look within {self.bound_ms} ms of the death at {death}: {looks}"
 
 
