@@ -99,10 +99,10 @@ async def test_slices_are_added_up_and_lines_of_a_failed_transaction_wait(bench:
         await bench.db.write(partial(log.write, step=lambda _: None))
         return (await messages(bench, task.id))[3:]
 
-    log.add_slice(events=1_000, size_bytes=2_000, thrown_away=1, unparseable=0)
+    log.add_slice({"processed": 1_000, "processed_bytes": 2_000, "thrown_away": 1, "unparseable": 0})
     assert await write() == [], "it waits for other slices"
     bench.clock.advance(READ_MS)
-    log.add_slice(events=500, size_bytes=100, thrown_away=0, unparseable=7)
+    log.add_slice({"processed": 500, "processed_bytes": 100, "thrown_away": 0, "unparseable": 7})
 
     def fail(_: object) -> None:
         raise NotFound(kind="sequence", name="gone")

@@ -645,7 +645,7 @@ def test_statistics_can_be_read_while_another_thread_adds_slices() -> None:
         count = 0
         while not ending.is_set():
             count += 1
-            meter.add_slice(count * 1000, 1, events=1, size_bytes=1, thrown_away=0, unparseable=0)
+            meter.add_slice(count * 1000, 1, {"processed": 1, "processed_bytes": 1})
         return count
 
     sys.setswitchinterval(1e-6)  # threads take turns as often as they can

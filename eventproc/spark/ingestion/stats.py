@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from eventproc.store.model.ingestion import RATE_MINUTES, TaskStats
@@ -18,10 +18,7 @@ class StatsMeter:
     def __init__(self, now_ms: int, samples_max: int) -> None:
         self._lock = threading.Lock()
         self._began_ms = now_ms
-        self._processed = 0
-        self._bytes = 0
-        self._thrown_away = 0
-        self._unparseable = 0
+        self._counts = Counter[str]()
         self._rows = 0
         self._samples: deque[str] = deque(maxlen=samples_max)
         self._slices: deque[tuple[int, int, int]] = deque()  # (end, duration in ms, events)
@@ -29,18 +26,13 @@ class StatsMeter:
     @property
     def unparseable(self) -> int:
         """Events so far that are no rows."""
-        return self._unparseable
+        return self._counts["unparseable"]
 
-    def add_slice(
-        self, now_ms: int, took_ms: int, *, events: int, size_bytes: int, thrown_away: int, unparseable: int
-    ) -> None:
-        """Note a slice that was read."""
+    def add_slice(self, now_ms: int, took_ms: int, counts: Mapping[str, int]) -> None:
+        """Note a slice that was read. counts: by the fields of `TaskStats`."""
         with self._lock:
-            self._processed += events
-            self._bytes += size_bytes
-            self._thrown_away += thrown_away
-            self._unparseable += unparseable
-            self._slices.append((now_ms, took_ms, events))
+            self._counts.update(counts)
+            self._slices.append((now_ms, took_ms, counts["processed"]))
             while self._slices[0][0] < now_ms - max(RATE_MINUTES) * _MINUTE_MS:
                 self._slices.popleft()
 
@@ -69,10 +61,10 @@ class StatsMeter:
             events = sum(count for end, _, count in self._slices if end > now_ms - window_ms)
             rates.append(round(events * 1000 / window_ms, 1))
         return TaskStats(
-            processed=self._processed,
-            processed_bytes=self._bytes,
-            thrown_away=self._thrown_away,
-            unparseable=self._unparseable,
+            processed=self._counts["processed"],
+            processed_bytes=self._counts["processed_bytes"],
+            thrown_away=self._counts["thrown_away"],
+            unparseable=self._counts["unparseable"],
             rows=self._rows,
             samples=tuple(self._samples),
             busy_ratio=round(min(busy / minute, 1.0), 3),

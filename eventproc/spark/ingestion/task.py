@@ -322,20 +322,9 @@ class TaskRun:
         took_ms = max(now_ms - began_ms, 1)
         size_bytes = sum(end - starts[key] for key, end in plan.until.items())
         counts = seen.get
-        self._meter.add_slice(
-            now_ms,
-            took_ms,
-            events=counts["processed"],
-            size_bytes=size_bytes,
-            thrown_away=counts["thrown_away"],
-            unparseable=counts["unparseable"],
-        )
-        self._log.add_slice(
-            events=counts["processed"],
-            size_bytes=size_bytes,
-            thrown_away=counts["thrown_away"],
-            unparseable=counts["unparseable"],
-        )
+        read = {**counts, "processed_bytes": size_bytes}
+        self._meter.add_slice(now_ms, took_ms, read)
+        self._log.add_slice(read)
         sequence.slices += [each.path for each in written]
         sequence.rows += rows
         sequence.read |= plan.until

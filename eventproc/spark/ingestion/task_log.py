@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from eventproc.base.clock import Clock
@@ -26,8 +26,8 @@ class TaskLog:
         self._task = task
         self._clock = clock
         self._waiting: deque[tuple[int, str]] = deque(maxlen=WAITING_MAX)
-        self._slices = self._events = self._bytes = self._thrown_away = self._unparseable = 0
-        self._since_ms = 0
+        self._slices = self._since_ms = 0
+        self._counts = Counter[str]()
 
     @property
     def is_empty(self) -> bool:
@@ -38,15 +38,12 @@ class TaskLog:
         """Add a line."""
         self._waiting.append((self._clock.wall_ms(), message))
 
-    def add_slice(self, *, events: int, size_bytes: int, thrown_away: int, unparseable: int) -> None:
-        """Count a slice that was read; a line about all of them follows after READ_MS."""
+    def add_slice(self, counts: Mapping[str, int]) -> None:
+        """Count a slice that was read; a line about all of them follows after READ_MS. counts: as of `StatsMeter`."""
         if not self._slices:
             self._since_ms = self._clock.monotonic_ms()
         self._slices += 1
-        self._events += events
-        self._bytes += size_bytes
-        self._thrown_away += thrown_away
-        self._unparseable += unparseable
+        self._counts.update(counts)
         if self._clock.monotonic_ms() - self._since_ms >= READ_MS:
             self.end_slices()
 
@@ -54,11 +51,12 @@ class TaskLog:
         """Add the line about the slices since the last one, if there are any."""
         if self._slices:
             slices = "1 slice" if self._slices == 1 else f"{self._slices:,} slices"
+            read = self._counts
             self.add(
-                f"read {self._events:,} events, {self._bytes:,} bytes, in {slices};"
-                f" {self._unparseable:,} unparseable, {self._thrown_away:,} thrown away"
+                f"read {read['processed']:,} events, {read['processed_bytes']:,} bytes, in {slices};"
+                f" {read['unparseable']:,} unparseable, {read['thrown_away']:,} thrown away"
             )
-        self._slices = self._events = self._bytes = self._thrown_away = self._unparseable = 0
+        self._slices, self._counts = 0, Counter()
 
     def write(self, tx: Tx, step: Callable[[Tx], T]) -> T:
         """Write what waits, and run a step, in its transaction. If that fails, the lines wait for the next one."""
