@@ -223,8 +223,12 @@ class GroupSystem:
             deliveries_max: after so many deliveries an event that nobody accepted becomes a dead letter. Default: 5.
 
         Raises:
+            NotFound: no such stream.
             AlreadyExists: the group exists with other streams or options, or a reader group has that name.
-            NotFound, InvalidArgument, InvalidCut, Truncated, StreamReplaced: as for `create_group`.
+            InvalidArgument: a name or an option is not valid, or no codec serves the type.
+            InvalidCut: a cut is not one of the stream.
+            Truncated: a cut lies before the head of the stream.
+            StreamReplaced: a handle belongs to a deleted stream of this name.
         """
         from eventproc.shares import ShareGroup, ensure_share_group
 

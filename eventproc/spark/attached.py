@@ -19,7 +19,6 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from typing_extensions import Unpack
 
 from eventproc.blocking import BlockingEventproc, BlockingRunning
 from eventproc.blocking.loop import Loop, running_loop
@@ -28,7 +27,7 @@ from eventproc.ingestion.intervals import RowTime
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc, open as open_store
 from eventproc.runtime.measures import QUERIES
-from eventproc.spark.foreach_batch import BatchWriter, RowColumns, check_columns
+from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Overwriting, Tables
 from eventproc.spark.option_names import path_option, spark_address
 from eventproc.spark.planner_directory import PlannerDirectory
@@ -39,7 +38,7 @@ from eventproc.spark.sessions import choose_python, register_with
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
 from eventproc.store.address import StoreAddress
 from eventproc.store.database import Durability
-from eventproc.store.model.argument_checks import check_instance
+from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_STOP_S: Final = 30
@@ -180,22 +179,39 @@ class AttachedEventproc(BlockingEventproc):
         return reading_ranges(self._spark, directory, parse_options(given), asked)
 
     def writing(
-        self, stream: str | None = None, **columns: Unpack[RowColumns]
+        self,
+        stream: str | None = None,
+        *,
+        stream_column: str | None = None,
+        key: str | None = None,
+        event_time: str | None = None,
+        partition: str | None = None,
     ) -> Callable[[DataFrame, int], None]:
         """Return a function for `foreachBatch` that writes each batch once, into `stream` or where its rows say.
 
         Args:
             stream: The stream, "scope/stream".
-            columns: See `RowColumns`.
+            stream_column: Instead: column with the full name of each row's stream, a string.
+            key: Column of the routing key, a string. None (default): the column `key`, if there is one.
+            event_time: Column of the event time, a timestamp. None (default): the column `event_time`, if any.
+            partition: Column of the topic's partition that takes a row, an integer. None (default): the column
+                `partition` beside a payload, if any.
 
         Raises:
             NotFound: The stream does not exist.
             InvalidArgument: Neither `stream` nor `stream_column` is given, or both are.
         """
-        check_columns(stream, columns)
+        _check_target(stream, stream_column)
         if stream is not None:
             self.stream(stream)  # raises NotFound here and not later in the query
-        return partial(self.write_batch, stream=stream, **columns)
+        return partial(
+            self.write_batch,
+            stream=stream,
+            stream_column=stream_column,
+            key=key,
+            event_time=event_time,
+            partition=partition,
+        )
 
     def write_batch(
         self,
@@ -203,8 +219,11 @@ class AttachedEventproc(BlockingEventproc):
         batch_id: int,
         stream: str | None = None,
         *,
+        stream_column: str | None = None,
+        key: str | None = None,
+        event_time: str | None = None,
+        partition: str | None = None,
         part: str = "",
-        **columns: Unpack[RowColumns],
     ) -> None:
         """Write a batch into a stream or several within `foreachBatch`: all rows together, once per query and batch id.
 
@@ -214,8 +233,11 @@ class AttachedEventproc(BlockingEventproc):
             batch: The DataFrame that Spark passed to the function.
             batch_id: The id that Spark passed with it.
             stream: The stream, "scope/stream".
+            stream_column: Instead: column with the full name of each row's stream, a string.
+            key: Column of the routing key, a string.
+            event_time: Column of the event time, a timestamp.
+            partition: Column of the topic's partition that takes a row, an integer.
             part: Distinguishes several writes of one batch to one stream.
-            columns: See `RowColumns`.
 
         Raises:
             InvalidArgument: A column or `part` cannot be used; neither `stream` nor `stream_column` is given, or both.
@@ -223,8 +245,17 @@ class AttachedEventproc(BlockingEventproc):
             Closed: The store was detached.
         """
         self._loop.check()
-        check_columns(stream, columns)
-        self._batches.write(batch, batch_id, stream, columns, part)
+        _check_target(stream, stream_column)
+        self._batches.write(
+            batch,
+            batch_id,
+            stream,
+            stream_column=stream_column,
+            key=key,
+            event_time=event_time,
+            partition=partition,
+            part=part,
+        )
 
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:
         """Run the app's processors while the block runs, or until Spark is stopped. See `BlockingEventproc.run`."""
@@ -430,6 +461,11 @@ class _StopHook:
             for each in attached:
                 ending.callback(each._stop_queries)
                 ending.callback(each._drain)
+
+
+def _check_target(stream: str | None, stream_column: str | None) -> None:
+    if (stream is None) == (stream_column is None):
+        raise invalid_argument("stream", stream, "give either stream or stream_column")
 
 
 def shortened(error: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -19,30 +19,6 @@ _RUN: Final = "spark.jobGroup.id"
 _OWN_STREAMS: Final = "the streams that its rows name"
 
 
-class RowColumns(TypedDict, total=False):
-    """The columns of a batch that say more than its payloads. docs/design/spark-sink.md says which others it takes.
-
-    stream_column: the full name of each row's stream, a string. Instead of a stream for all rows.
-    key: the routing key, a string. None (default): the column `key`, if there is one.
-    event_time: the event time, a timestamp. None (default): the column `event_time`, if any.
-    partition: the topic's partition that takes a row, an integer. None (default): the column `partition` beside a
-        payload, if any.
-    """
-
-    stream_column: str | None
-    key: str | None
-    event_time: str | None
-    partition: str | None
-
-
-def check_columns(stream: str | None, columns: RowColumns) -> None:
-    """Raise InvalidArgument unless either `stream` or a column says where rows go; TypeError for an unknown name."""
-    if unknown := columns.keys() - RowColumns.__optional_keys__:
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
-    if (stream is None) == (columns.get("stream_column") is None):
-        raise invalid_argument("stream", stream, "give either stream or stream_column")
-
-
 class BatchWriter:
     """Writes batches of this process's queries into the streams of one store."""
 
@@ -56,7 +32,11 @@ class BatchWriter:
         batch: DataFrame,
         batch_id: int,
         stream: str | None,
-        columns: RowColumns,
+        *,
+        stream_column: str | None,
+        key: str | None,
+        event_time: str | None,
+        partition: str | None,
         part: str,
     ) -> None:
         """See `AttachedEventproc.write_batch`."""
@@ -73,9 +53,14 @@ class BatchWriter:
             )
             raise invalid_argument("part", part, reason)
         sink = f"{query}:{part}" if part else query
-        # The case of the sink's options does not count: streamColumn, eventTime.
-        given = {"stream": stream} | {name.replace("_", ""): column for name, column in columns.items()}
-        options = {name: str(value) for name, value in given.items() if value is not None}
-        options |= {"path": self._path, "sink": sink, "batch": str(batch_id)}
+        options = {"path": self._path, "sink": sink, "batch": str(batch_id)}
+        chosen = {
+            "stream": stream,
+            "streamColumn": stream_column,
+            "key": key,
+            "eventTime": event_time,
+            "partition": partition,
+        }
+        options |= {name: column for name, column in chosen.items() if column is not None}
         batch.write.format("eventproc").mode("append").options(**options).save()
         self._written[place] = batch_id

@@ -210,7 +210,10 @@ class JointTransaction:
             stream: a handle, whose codec encodes the payload, or a name, for payloads that are bytes. A handle saves
                 one read for each stream and transaction.
             payload: the event.
-            key, event_time, headers, partition: as for `EventWriter.write`.
+            key: routing key, as for `Transaction.write`.
+            event_time: the event's time, in ms. None (default): none.
+            headers: names and texts beside the payload. None (default): none.
+            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
 
         Raises:
             InvalidArgument: the payload, key, event time, headers or partition are not valid.

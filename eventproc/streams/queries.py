@@ -181,7 +181,10 @@ class StreamQueries:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound, HistoryCompacted, InvalidArgument, StreamReplaced: as for `segment`.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
+            InvalidArgument: the id is not valid.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         chosen = as_segment(segment)
         found = await self._ask(lambda tx, stream: successors(StoredHistory(tx, stream), chosen))
@@ -194,7 +197,10 @@ class StreamQueries:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound, HistoryCompacted, InvalidArgument, StreamReplaced: as for `segment`.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
+            InvalidArgument: the id is not valid.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         chosen = as_segment(segment)
         found = await self._ask(lambda tx, stream: predecessors(StoredHistory(tx, stream), chosen))

@@ -173,7 +173,10 @@ class StreamReader(Openable, Generic[P]):
             until: a cut at which to end. None (default): the end of a sealed stream.
 
         Raises:
-            InvalidCut, StreamReplaced, Truncated, IllegalTransition: as for `until`.
+            InvalidCut: the cut is one of another stream, or lies inside an event.
+            StreamReplaced: the stream was deleted and created again.
+            Truncated: the stream was truncated beyond the reader.
+            IllegalTransition: a later iteration of this reader has begun.
 
         Cost:
             A few calls per batch, whatever its size; about 0.25 us per event when it is iterated.

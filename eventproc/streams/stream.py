@@ -371,11 +371,15 @@ class Stream(StreamQueries, Generic[T]):
             options: see `ChangeOptions`.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             NotFound: the segment is not active.
             InvalidArgument: the number of parts is not valid.
             ScaleRefused: another scale sealed the segment meanwhile, or too many segments would result.
+            StreamReplaced: the stream of this handle was deleted.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            HistoryCompacted: the call is repeated, and a truncation has dropped the epoch that it had opened.
             StillPending: the wait ended first; the split goes on.
-            StaleVersion, StreamReplaced, StreamSealed, InProgress, HistoryCompacted: as for `scale`.
         """
         asked = SplitSegment(self.name, self.stream_id, segment, into)
         return await self._scale(asked, **options)
@@ -392,11 +396,15 @@ class Stream(StreamQueries, Generic[T]):
             options: see `ChangeOptions`.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             NotFound: a segment is not active.
             InvalidArgument: the segments are fewer than two, or not neighbours.
             ScaleRefused: another scale sealed a segment meanwhile, or too few segments would remain.
+            StreamReplaced: the stream of this handle was deleted.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            HistoryCompacted: the call is repeated, and a truncation has dropped the epoch that it had opened.
             StillPending: the wait ended first; the merge goes on.
-            StaleVersion, StreamReplaced, StreamSealed, InProgress, HistoryCompacted: as for `scale`.
         """
         asked = MergeNeighbours(self.name, self.stream_id, segments)
         (merged,) = await self._scale(asked, **options)

@@ -190,7 +190,12 @@ class Transaction(Generic[P]):
         another process is noticed with the next batch.
 
         Args:
-            payload, key, event_time, headers, partition: as for `EventWriter.write`.
+            payload: a value of the writer's payload type.
+            key: routing key, as for `EventWriter.write`; events of one key keep their order. None (default): any
+                segment.
+            event_time: the event's time, in ms. None (default): none.
+            headers: names and texts beside the payload. None (default): none.
+            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
 
         Raises:
             InvalidArgument: the payload, key, event time, headers or partition are not valid.
@@ -217,7 +222,11 @@ class Transaction(Generic[P]):
 
         Raises:
             InvalidArgument: an event is not valid; the events before it were added.
-            TransactionAborted, TransactionDecided, TransactionNotFound, DiskFull, LockHeld: as for `write`.
+            TransactionAborted: the transaction was aborted.
+            TransactionDecided: the transaction is already committed, or will be.
+            TransactionNotFound: no transaction has this id.
+            DiskFull: an earlier batch could not be staged: the disk is full.
+            LockHeld: an earlier batch could not be staged: another process held the write lock for too long.
         """
         check_events(events)
         await anyio.lowlevel.checkpoint()

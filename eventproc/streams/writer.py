@@ -272,7 +272,16 @@ class EventWriter(NotesTime, Generic[P]):
         `flush`, or the end of the block, raises if the event failed.
 
         Args:
-            payload, key, event_time, headers, partition, ttl_ms, id, priority, delay_ms, at: as for `write`.
+            payload: a value of the writer's payload type.
+            key: routing key, see `write`. None (default): any segment.
+            event_time: the event's time, in ms. None (default): none.
+            headers: names and texts beside the payload. None (default): none.
+            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
+            ttl_ms: how long groups deliver it, in ms, see `write`. None (default): as the codec or the topic says.
+            id: append it unless the stream has an event with this id, see `write`. None (default): no id.
+            priority: 0 (default) to 9; share groups deliver higher ones first.
+            delay_ms: append it so many ms later, see `write`. None (default): at once.
+            at: append it then, see `write`. None (default).
 
         Raises:
             InvalidArgument: the payload, or an option, is not valid, or there is no such partition.
@@ -320,8 +329,14 @@ class EventWriter(NotesTime, Generic[P]):
 
         Raises:
             InvalidArgument: an event or the sequence is not valid.
-            StreamSealed, NotFound, StreamReplaced, WriterFailed, WriterFenced, DiskFull, LockHeld, Closed: as for
-                `write`.
+            StreamSealed: the stream is sealed.
+            NotFound: the stream was deleted.
+            StreamReplaced: the stream was deleted and created again.
+            WriterFailed: an earlier posted event failed; call `flush`.
+            WriterFenced: another writer of this name has written since.
+            DiskFull: the disk is full.
+            LockHeld: another process held the write lock for too long.
+            Closed: the block has ended.
         """
         check_events(events)
         if sequence is not None:
@@ -347,7 +362,12 @@ class EventWriter(NotesTime, Generic[P]):
         """Return when everything posted so far is durable. Raises the first failure, and only once.
 
         Raises:
-            StreamSealed, NotFound, StreamReplaced, WriterFenced, DiskFull, LockHeld: as for `write`.
+            StreamSealed: the stream is sealed.
+            NotFound: the stream was deleted.
+            StreamReplaced: the stream was deleted and created again.
+            WriterFenced: another writer of this name has written since.
+            DiskFull: the disk is full.
+            LockHeld: another process held the write lock for too long.
         """
         for send in (*self._ready, self._next if self._waiting_bytes else self._sending):
             if send is not None:
