@@ -1,6 +1,7 @@
-"""What calls return: descriptions, states and results. They are values, and nobody else makes them, but options.
+"""What calls return: descriptions, states and results; and groups of options that several calls take.
 
-Each has one form in JSON: `eventproc.to_dict` returns it, and `eventproc COMMAND --output json` and REST show it.
+What is returned are values, which nobody else makes. Each has one form in JSON: `eventproc.to_dict` returns it, and
+`eventproc COMMAND --output json` and REST show it.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS, OwnedBuckets
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.model.errors import OwnerFenced, Retryable
+from eventproc.store.model.limits import SET_BACK_MS
 from eventproc.store.ownership import Owner
 from eventproc.store.task_queue import WATCH_INGESTION, has_supervisors
 
@@ -32,9 +33,6 @@ FAILED_MS: Final = 1_000
 
 LOOK_MS: Final = 10_000
 """Longest pause while a run is due later: wall clocks may jump. Higher: after a jump, runs are later."""
-
-SET_BACK_MS: Final = 1_000
-"""By how much the wall clock must be set back so that every supervisor runs: what is due would wait for as long."""
 
 
 class _LastLook:

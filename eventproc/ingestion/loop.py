@@ -36,6 +36,7 @@ from eventproc.store.ingestion.supervisors import (
 )
 from eventproc.store.ingestion.view import read_view
 from eventproc.store.model.errors import DatabaseStopped, Fenced, Retryable
+from eventproc.store.model.limits import SET_BACK_MS
 from eventproc.store.ownership import Owner
 
 LOG = logging.getLogger("eventproc.ingestion")
@@ -43,10 +44,6 @@ LOG = logging.getLogger("eventproc.ingestion")
 SPECS_KEPT: Final = 64
 """Parsed specs that are kept, the latest ones. Every run needs one, and a thousand ranges take 50 ms to parse.
 Higher: more memory, some kB each."""
-
-SET_BACK_MS: Final = 1_000
-"""By how much the wall clock must be set back so that the times of a supervisor move, too. Lower: less than what a
-process may be wrong about a server's clock."""
 
 FAILED_PAUSE_MS: Final = 1_000
 """Pause after a supervisor's loop failed, so that a lasting failure does not keep a processor busy."""

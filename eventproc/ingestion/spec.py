@@ -544,9 +544,10 @@ def _check_numbers(value: Any, path: str, problems: Problems) -> None:
     """Note each number of the value, and of the values in it, that lies outside the limits of its field."""
     for each in attrs.fields(type(value)):
         held, at = getattr(value, each.name), f"{path}{each.name}"
+        least, most = (each.metadata.get(limit) for limit in ("least", "most"))
         if attrs.has(type(held)):
             _check_numbers(held, f"{at}.", problems)
-        elif held is not None and held < each.metadata.get("least", held):
-            problems.add(at, f"it must be at least {each.metadata['least']}, not {held}")
-        elif held is not None and held > each.metadata.get("most", held):
-            problems.add(at, f"it must be at most {each.metadata['most']}, not {held}")
+        elif held is not None and least is not None and held < least:
+            problems.add(at, f"it must be at least {least}, not {held}")
+        elif held is not None and most is not None and held > most:
+            problems.add(at, f"it must be at most {most}, not {held}")

@@ -278,9 +278,8 @@ async def _kafka(
     if addresses.kafka is None:
         yield None
         return
-    from eventproc.server.kafka.listener import (
-        serving_kafka,
-    )  # few servers need the libraries of its messages
+    # Few servers need the libraries of its messages.
+    from eventproc.server.kafka.listener import serving_kafka
 
     advertised = attrs.evolve(addresses, host=addresses.kafka[0]).advertised_host(
         has_tls=certificates is not None

@@ -107,7 +107,7 @@ def at_offsets(
         if segment not in offsets:
             shown = f"offset in segment {format_segment(segment)} of {stream.name}"
             raise invalid_argument(shown, offset, "the option assign does not name the segment")
-        check_offset(tx, stream, segment, offset)
+        check_offset(tx, stream, segment, existing_segment(tx, stream, segment), offset)
         offsets[segment] = offset
     return AssignedPosition(stream.stream_id, offsets)
 
@@ -209,10 +209,9 @@ def unread_of(tx: Tx, position: AssignedPosition) -> dict[SegmentId, tuple[int, 
     return found
 
 
-def check_offset(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> None:
-    """Raise InvalidArgument unless the offset lies before the head, or between two events. Raises NotFound."""
+def check_offset(tx: Tx, stream: StreamRecord, segment: SegmentId, state: SegmentState, offset: int) -> None:
+    """Raise InvalidArgument unless the offset lies before the head, or between two events. state: of the segment."""
     shown = f"offset in segment {format_segment(segment)} of {stream.name}"
-    state = existing_segment(tx, stream, segment)
     if offset > state.tail:
         raise invalid_argument(shown, offset, f"the segment ends at {state.tail}")
     if offset >= state.head and not is_event_boundary(tx, stream.stream_id, segment, offset):

@@ -431,11 +431,12 @@ def _offset_of(tx: Tx, stream: StreamRecord, segment: SegmentId, at: int) -> int
 
 def _check_range(tx: Tx, stream: StreamRecord, wanted: HeldRange) -> None:
     """Raise NotFound or InvalidArgument unless the range may be read. Offsets before the head are not checked."""
-    is_past = epoch_of(wanted.segment) <= StoredHistory(tx, stream).current
-    if is_past and segment_state(tx, stream.stream_id, wanted.segment) is None:
+    state = segment_state(tx, stream.stream_id, wanted.segment)
+    if state is None and epoch_of(wanted.segment) <= StoredHistory(tx, stream).current:
         return  # it was truncated completely
+    state = state or existing_segment(tx, stream, wanted.segment)
     for offset in (wanted.start, wanted.end):
-        check_offset(tx, stream, wanted.segment, offset)
+        check_offset(tx, stream, wanted.segment, state, offset)
 
 
 def _pieces(held: PlannedRanges, tx: Tx) -> dict[HeldRange, list[LocatedRange]]:

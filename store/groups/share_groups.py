@@ -19,7 +19,7 @@ from eventproc.store.groups.records import GROUP, GroupRecord, GroupStream, chan
 from eventproc.store.groups.rows import SegmentKey, segment_rows
 from eventproc.store.model.deliveries import DeliveredRange, DeliveryLock, SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, epoch_of
-from eventproc.store.model.limits import PRIORITY_MAX
+from eventproc.store.model.limits import PRIORITY_MAX, SET_BACK_MS
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text, stored_progress
@@ -28,10 +28,6 @@ from eventproc.store.segments import segment_ids, segment_state
 
 SHARE_POLL_EVENTS: Final = 500
 """Default size of a poll, as in Kafka. Higher: fewer transactions; more events wait in one consumer."""
-
-SET_BACK_MS: Final = 1_000
-"""By how much the wall clock must be set back so that events that wait for a time follow it. Lower: less than what a
-process may be wrong about a server's clock."""
 
 _COLUMNS: Final = (
     "stream_id, segment, low, high, start_offset, end_offset, count, session, consumer, instance, boot, until_ms,"

@@ -125,8 +125,9 @@ def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     cuts: list[StreamCut] = []
     for supervisor, text, is_noted in rows:
         io = json.loads(text)["io"]
-        is_read = _names(io, stream.name) or (is_noted and _has_group(tx, supervisor, stream.stream_id))
-        if not is_read or io.get("ranges"):
+        if io.get("ranges") or not (
+            _names(io, stream.name) or (is_noted and _has_group(tx, supervisor, stream.stream_id))
+        ):
             continue
         committed = read_offsets(tx, supervisor)
         unfinished = {

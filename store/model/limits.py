@@ -143,6 +143,10 @@ GRACE_MS: Final = 30_000
 """How long the end of a running app waits for its handlers: longer than most take, and shorter than service managers
 wait."""
 
+SET_BACK_MS: Final = 1_000
+"""By how much the wall clock must be set back so that what waits for a time follows it. Higher: it waits for as long.
+Lower: less than what a process may be wrong about a server's clock."""
+
 PAGE_ENTRIES: Final = 1000
 """Entries of a page unless the caller chooses another number. Higher: longer reads, and more memory for a page."""
 

@@ -200,14 +200,15 @@ def _window(
 
 def _staged_rows(tx: Tx, txn: TxnRecord, first_seq: int) -> Iterator[StagedRow]:
     """Yield the rows from a staging on, ROWS_A_QUERY at a time: a server sends all that a statement finds."""
-    last = (first_seq, -1)
-    while rows := tx.execute(
-        f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? AND (seq, part) > (?, ?)"
-        " ORDER BY seq, part LIMIT ?",
-        (txn.stream_id, txn.id, *last, ROWS_A_QUERY),
-    ).fetchall():
+    last, count = (first_seq, -1), ROWS_A_QUERY
+    while count == ROWS_A_QUERY:
+        rows = tx.execute(
+            f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? AND (seq, part) > (?, ?)"
+            " ORDER BY seq, part LIMIT ?",
+            (txn.stream_id, txn.id, *last, ROWS_A_QUERY),
+        ).fetchall()
         yield from map(StagedRow._make, rows)
-        last = rows[-1][:2]
+        last, count = rows[-1][:2] if rows else last, len(rows)
 
 
 def _must_move(row: StagedRow, epoch: Epoch) -> bool:

@@ -196,9 +196,8 @@ class Controller:
             "getCurrentSegments": Rule(READ_NAME, reads(segments.current)),
             "getEpochSegments": Rule(READ_NAME, reads(segments.of_epoch)),
             "getSegments": Rule(READ_NAME, reads(segments.at_time)),
-            "getSegmentsImmediatlyFollowing": Rule(
-                READ_NAME, reads(segments.following)
-            ),  # its name is misspelled
+            # Its name is misspelled.
+            "getSegmentsImmediatlyFollowing": Rule(READ_NAME, reads(segments.following)),
             "getSegmentsImmediatelyFollowing": Rule(READ_NAME, reads(segments.following)),
             "getSegmentsBetween": Rule(READ_NAME, reads(segments.between)),
             "scale": Rule(UPDATE_NAME, catalog.scale),
