@@ -154,6 +154,10 @@ def test_file_suffix_determines_compression_and_format(
     assert json.loads(stream("read", "s/x").rows()[0]["payload"])["id"] == "1"
 
 
+def test_an_empty_input_writes_nothing(stream: Cli) -> None:
+    assert stream("write", "s/x").ok() == "written 0\n"
+
+
 @pytest.mark.parametrize(
     "kind, rows, line, why",
     [

@@ -33,6 +33,11 @@ def test_executors_of_a_cluster_work_for_a_store_on_a_server(
         check_copying(tmp_path, server.store("cluster"), url, master=master, executors=2)
 
 
+@pytest.mark.subprocess
+def test_driver_reads_and_writes_a_store_on_a_server(tmp_path: Path, server: Server, url: str) -> None:
+    check_copying(tmp_path, server.store("driver"), url, master="local[2]", executors=1)
+
+
 def check_copying(
     folder: Path, *store: str, master: str, executors: int | None, host: str | None = None
 ) -> None:
