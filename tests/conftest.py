@@ -59,6 +59,11 @@ STDERR: Final = pytest.StashKey[int]()
 TIMER: Final = pytest.StashKey[threading.Timer]()
 """What ends the process of a test that hangs."""
 
+# PySpark would make these loggers of a class of its own, which pass nothing on, and make every handler that they get
+# write JSON: those of pytest, too, for all later tests.
+for each in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    logging.getLogger(each).setLevel(logging.CRITICAL)
+
 Variant: TypeAlias = tuple[str, Mapping[str, object]]
 """A test as it is collected: its name without parameters, and its parameters."""
 
