@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from benchmarks import (
     topics,
     transactions,
 )
-from benchmarks.peers import QUEUES, REDIS, Peer
+from benchmarks.peers import EVENTS_MAX, NATS, NATS_AT_ONCE, QUEUES, REDIS, Peer
 from benchmarks.samples import Sample, Side
 
 
@@ -166,6 +167,16 @@ def _spark_job(name: str, ours: str, floor: str, kind: Bar, bar: float, count: i
 _TXNS: Final = "transactions/s"
 
 
+FAUST: Final = Peer(
+    name="Faust",
+    side=_imported("faust_state", _KAFKA),
+    is_installed=lambda: find_spec("faust") is not None,
+    settings="a table in memory; its broker is `eventproc serve --kafka`, which syncs",
+    count_max=EVENTS_MAX,
+    durabilities=("fsync",),
+)
+
+
 def _rated(name: str, unit: str, side: Side, floor: Side, count: int, value_min: float) -> Case:
     """Return a measurement whose bar is a rate on a synced directory."""
     return Case(
@@ -282,6 +293,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 quick_count=500_000,
                 bar=0.5,
                 kind=Bar.RATIO_MIN,
+                peers=(NATS_AT_ONCE,),
             ),
             _observed("metrics", "metered", "plain"),
             _observed("traces", "traced", "untraced"),
@@ -296,7 +308,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=0.5,
                 kind=Bar.RATIO_MIN,
                 barred=(Class.FSYNC,),
-                peers=(REDIS,),
+                peers=(REDIS, NATS),
             ),
             _group("group_one", groups.one_to_one, KAFKA_ONE),
             _group("group_four", groups.four_to_four, KAFKA_FOUR),
@@ -332,7 +344,10 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 value_min=200_000,
             ),
             *(
-                _rated(name, "events/s", ours, processing.processor, 500_000, bar)
+                attrs.evolve(
+                    _rated(name, "events/s", ours, processing.processor, 500_000, bar),
+                    peers=(FAUST,) if name == "state" else (),
+                )
                 for name, ours, bar in processing.STATES
             ),
             _events("joins", processing.joins, processing.processor, BOTH),

@@ -10,14 +10,16 @@ import re
 import subprocess
 import sys
 from functools import partial
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import anyio
 import attrs
 
 import eventproc
 from benchmarks.floors import inserts
-from benchmarks.samples import PAYLOAD_BYTES, Sample, Task
+from benchmarks.peers import EmptyWork
+from benchmarks.samples import KEYS_COUNT, PAYLOAD_BYTES, Sample, Task, keys, payloads
 from benchmarks.serving import ServerAtWork, server_process
 
 BATCH_EVENTS: Final = 8_000
@@ -92,6 +94,44 @@ def _clients(address: str, count: int, together: int) -> float:
     begun, _ = producer.communicate()
     ended, _ = consumer.communicate()
     return float(ended) - float(begun)
+
+
+async def faust_state(task: Task) -> Sample:
+    """Let Faust count the events of each of 1,000 keys in a table, from the first one until the last.
+
+    Its broker is the server, which syncs before it acknowledges.
+    """
+    faust: Any = import_module("faust")
+    await _fill_topic(task)
+    options = ("--kafka", "0", "--kafka-scope", "benchmark")
+    async with server_process(task, options, _ADDRESS) as (_, said):
+        settings = {"broker": f"kafka://{said[1]}", "datadir": str(task.directory / "faust")}
+        app: Any = faust.App("counts", **settings, topic_partitions=1, web_enabled=False)
+        totals: Any = app.Table("totals", default=int)
+        work = EmptyWork(task.count)
+        count = work.function()
+
+        async def agent(stream: Any) -> None:
+            async for key, payload in stream.items():
+                totals[key] += 1
+                count(payload)
+
+        app.agent(app.topic("events", key_type=str, value_type=bytes, value_serializer="raw"))(agent)
+        await app.start()
+        try:
+            return await work.sample()
+        finally:
+            await app.stop()
+
+
+async def _fill_topic(task: Task) -> None:
+    pairs = list(zip(payloads(), keys(), strict=True))
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await ep.create_scope("benchmark")
+        topic = await ep.create_topic("benchmark/events", partitions=1)
+        async with topic.producer() as producer:
+            for _ in range(task.count // KEYS_COUNT):
+                await producer.write_many(pairs)
 
 
 async def floor(task: Task) -> Sample:

