@@ -19,7 +19,7 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.events import payload_field
 from eventproc.cli.output.tables import Row, iso_time, printable, show_one
-from eventproc.cli.verbs import Noun
+from eventproc.cli.verbs import Noun, rows_of_pages
 
 if TYPE_CHECKING:
     from eventproc.processors.dead_letters.operations import DeadLetter, Ids
@@ -65,14 +65,7 @@ async def list_(ep: Eventproc, name: str, limit: int, after: str | None) -> list
         eventproc dead-letter list shop/mailer
         eventproc dead-letter list shop/mailer --limit 20 --after 0.0:7
     """
-    letters, rows, last = ep.dead_letters(name), list[Row](), after
-    # In pages, which are bounded in bytes; the payloads are not kept.
-    while page := await letters.list(limit=limit - len(rows), after=last):
-        rows += [_summary(each) for each in page]
-        last = page[-1].id
-        if len(rows) >= limit:
-            break
-    return rows
+    return await rows_of_pages(ep.dead_letters(name).list, _summary, "id", after=after, limit=limit)
 
 
 @dead_letter.command()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from eventproc.cli.options import due_ms, due_options, limit_option
 from eventproc.cli.output.events import row_of
-from eventproc.cli.verbs import Noun
+from eventproc.cli.verbs import Noun, rows_of_pages
 
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
@@ -40,8 +41,8 @@ async def list_(ep: Eventproc, limit: int, stream: str | None, after: str | None
         eventproc delayed list
         eventproc delayed list --stream shop/orders --limit 20
     """
-    found = await ep.delayed.list(stream=stream, after=after, limit=limit)
-    return [row_of(each, whole=False) for each in found]
+    read, row = partial(ep.delayed.list, stream=stream), partial(row_of, whole=False)
+    return await rows_of_pages(read, row, "id", after=after, limit=limit)
 
 
 @delayed.shows(watch=False)

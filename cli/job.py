@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from eventproc.cli.options import as_given, due_ms, due_options, limit_option
 from eventproc.cli.output.events import row_of
-from eventproc.cli.verbs import Noun
+from eventproc.cli.verbs import Noun, rows_of_pages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,8 +50,8 @@ async def list_(
         eventproc job list shop/mail
         eventproc job list shop/mail --state failed --limit 20
     """
-    found = await ep.jobs(group).list(state=state, after=after, limit=limit)
-    return [row_of(each, whole=False) for each in found]
+    read, row = partial(ep.jobs(group).list, state=state), partial(row_of, whole=False)
+    return await rows_of_pages(read, row, "id", after=after, limit=limit)
 
 
 @job.shows(watch=False)

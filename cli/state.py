@@ -16,7 +16,7 @@ from eventproc.cli.input.json_documents import no_constant
 from eventproc.cli.options import Settings, group_argument, limit_option, pass_settings
 from eventproc.cli.output.events import payload_field, put_text
 from eventproc.cli.output.tables import Row
-from eventproc.cli.verbs import Noun
+from eventproc.cli.verbs import Noun, rows_of_pages
 
 if TYPE_CHECKING:
     from eventproc.cli.input.lines import InputLines
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventproc.runtime import Eventproc
 
 KEYS_A_PAGE: Final = 100
-"""States that are read together, whatever their size. Higher: more memory. Lower: more queries."""
+"""States that are read together, unless they are large. Higher: more memory. Lower: more queries."""
 
 KEYS_A_STEP: Final = 1_000
 """States that are stored together. Higher: a longer transaction. Lower: more syncs."""
@@ -84,8 +84,9 @@ async def show(
     """
     states = ep.state(name)
     if key is None:
-        page = await states.list(first=first, last=last, after=after, limit=limit)
-        return {**eventproc.to_dict(await states.describe()), "states": [_row_of(each) for each in page]}
+        read = partial(states.list, first=first, last=last)
+        rows = await rows_of_pages(read, _row_of, "key", after=after, limit=limit)
+        return {**eventproc.to_dict(await states.describe()), "states": rows}
     from eventproc.errors import NotFound
 
     if (first, last, after) != (None, None, None):
@@ -103,8 +104,8 @@ def export(settings: Settings, name: str) -> None:
     """Print all states as JSON lines, in the order of the keys, for `state import`.
 
     A line has key, version, expires_ms, timer_ms, and the value as JSON. A value whose bytes JSON would change is
-    value_text or value_base64 instead. Each 100 lines are as of one moment; pause the processor to have all of the
-    same one.
+    value_text or value_base64 instead. Each 100 lines, or 4 MiB, are as of one moment; pause the processor to have all
+    of the same one.
 
     Examples:
         eventproc state export shop/totals > totals.jsonl

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -33,6 +33,8 @@ from eventproc.cli.options import (
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
     from eventproc.runtime import Eventproc
+
+T = TypeVar("T")
 
 Function: TypeAlias = Callable[..., Any]
 """What a command does: a function of the opened directory and the command's arguments and options."""
@@ -278,6 +280,25 @@ async def find(handle: Awaitable[Any]) -> Any:
         return await (await handle).describe()
     except NotFound:
         return None
+
+
+async def rows_of_pages(
+    read: Callable[..., Awaitable[Sequence[T]]],
+    row: Callable[[T], Row],
+    by: str,
+    *,
+    after: str | None,
+    limit: int,
+) -> list[Row]:
+    """Return the rows of a list whose pages are bounded in bytes; the payloads of only one page are kept.
+
+    read: returns the page of `after` and `limit`. by: the field of a row that `after` is.
+    """
+    rows: list[Row] = []
+    while len(rows) < limit and (page := await read(after=after, limit=limit - len(rows))):
+        rows += map(row, page)
+        after = str(rows[-1][by])
+    return rows
 
 
 async def stream_ids(ep: Eventproc, names: Iterable[str]) -> dict[str, int]:

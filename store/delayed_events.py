@@ -17,6 +17,7 @@ from eventproc.store.catalog import get_stream, get_writable_stream
 from eventproc.store.database import Tx, Watch, find_number
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import InvalidArgument, NotFound
+from eventproc.store.payload_pages import page_of_rows
 from eventproc.store.segments import ID_HEADER
 
 P = TypeVar("P")
@@ -152,17 +153,15 @@ def note_failure(tx: Tx, ids: Iterable[str], failure: str) -> None:
 
 
 def list_delayed(tx: Tx, *, stream: str | None, after: str | None, limit: int) -> list[DelayedEvent[bytes]]:
-    """Return delayed events in the order of their ids. One query by an index.
+    """Return a page of delayed events in the order of their ids. Two queries by an index.
 
     stream: only those of the stream of this name. after: only those behind this id. limit: how many at most.
     """
     of_stream = "" if stream is None else f"stream_id = {get_stream(tx, stream).value.stream_id} AND "
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM delayed_event WHERE {of_stream}event_id > ? AND schedule IS NULL"
-        " ORDER BY event_id LIMIT ?",
-        (after or "", limit),
-    ).fetchall()
-    return [_event(row) for row in rows]
+    found = f"FROM delayed_event WHERE {of_stream}event_id > ? AND schedule IS NULL ORDER BY event_id"
+    return [
+        _event(row) for row in page_of_rows(tx, _COLUMNS, "length(payload)", found, (after or "",), limit)
+    ]
 
 
 def count_delayed(tx: Tx, stream_id: int) -> int:

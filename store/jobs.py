@@ -17,6 +17,7 @@ from eventproc.store.database import Tx, Watch, find_number, upsert
 from eventproc.store.model.argument_checks import storable
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.jobs import ENDED, ERROR_CHARS_MAX, KEPT_MS, JobDescription
+from eventproc.store.payload_pages import page_of_rows
 
 _stored: Final = partial(storable, chars_max=ERROR_CHARS_MAX)
 
@@ -97,21 +98,20 @@ def get_result(tx: Tx, group: str, job: str) -> bytes | None:
 def list_jobs(
     tx: Tx, group: str, *, state: str | None, after: str | None, limit: int
 ) -> list[JobDescription]:
-    """Return jobs of a group in the order of their submission, those after the job `after`. Raises NotFound."""
-    where, values = ["group_name = ?"], [group]
+    """Return a page of jobs of a group in the order of their submission, those after the job `after`.
+
+    Raises NotFound.
+    """
+    where, values = "group_name = ?", [group]
     if state is not None:
-        where.append("state = ?")
+        where += " AND state = ?"
         values.append(state)
-    place: tuple[str, ...] = ()
     if after is not None:
         get_job(tx, group, after)
-        where.append("id > (SELECT id FROM job WHERE group_name = ? AND job_id = ?)")
-        place = group, after
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id LIMIT ?",
-        (*values, *place, limit),
-    )
-    return [_job(row) for row in rows.fetchall()]
+        where += " AND id > (SELECT id FROM job WHERE group_name = ? AND job_id = ?)"
+        values += [group, after]
+    found = f"FROM job WHERE {where} ORDER BY id"
+    return [_job(row) for row in page_of_rows(tx, _COLUMNS, "length(payload)", found, values, limit)]
 
 
 def insert_job(tx: Tx, job: NewJob) -> JobDescription | None:

@@ -19,6 +19,7 @@ from eventproc.store.model.limits import POINT_BITS
 from eventproc.store.model.list_pages import ListPage, seen_entries
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import point
+from eventproc.store.payload_pages import page_of_rows
 from eventproc.store.records import RecordKind, create, decodable, delete, find, get, keys, replace
 
 KEYS_A_STATEMENT: Final = 100
@@ -227,22 +228,18 @@ def due_timers(
 def list_states(
     tx: Tx, group: str, *, first: str | None, last: str | None, after: str | None, limit: int
 ) -> list[StoredState]:
-    """Return the states of keys from `first` to before `last`, behind `after`, sorted by key. One query by the key.
+    """Return a page of the states of keys from `first` to before `last`, behind `after`, sorted by key.
 
-    Raises NotFound.
+    Raises NotFound. Two queries by the key.
     """
     record = find_state(tx, group)
-    where = ""
-    parameters: list[SqlValue] = [record.stream_id, group]
+    found = "FROM key_state WHERE stream_id = ? AND group_name = ? AND (expires_ms IS NULL OR expires_ms > ?)"
+    parameters: list[SqlValue] = [record.stream_id, group, tx.now_ms]
     for compare, bound in ((">=", first), ("<", last), (">", after)):
         if bound is not None:
-            where += f" AND key {compare} ?"
+            found += f" AND key {compare} ?"
             parameters.append(bound.encode())
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM key_state WHERE stream_id = ? AND group_name = ?{where}"
-        " AND (expires_ms IS NULL OR expires_ms > ?) ORDER BY key LIMIT ?",
-        (*parameters, tx.now_ms, limit),
-    ).fetchall()
+    rows = page_of_rows(tx, _COLUMNS, "length(value)", f"{found} ORDER BY key", parameters, limit)
     return [_stored(row) for row in rows]
 
 

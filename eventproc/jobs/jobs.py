@@ -262,12 +262,12 @@ class Jobs(Generic[P, R]):
     async def list(
         self, *, state: JobState | None = None, after: str | None = None, limit: int = 100
     ) -> builtins.list[JobDescription]:
-        """Return jobs in the order of their submission.
+        """Return a page of jobs in the order of their submission; an empty page is the end.
 
         Args:
             state: only those in this state. None (default): all that are known.
             after: id of the last job of the previous page. None (default): the first page.
-            limit: how many at most. Default: 100.
+            limit: how many at most. Default: 100. The page also ends at about 4 MiB of payloads.
 
         Raises:
             NotFound: there is no job `after`.

@@ -150,20 +150,20 @@ class KeyStates(Generic[V]):
         after: str | bytes | None = None,
         limit: int = 100,
     ) -> builtins.list[KeyValue[V]]:
-        """Return the states of keys, sorted by key.
+        """Return a page of the states of keys, sorted by key; an empty page is the end.
 
         Args:
             first: only those from this key on. None (default): from the first one.
             last: only those before this key. None (default): to the last one.
             after: the last key of the previous page. None (default): the first page.
-            limit: how many at most. Default: 100.
+            limit: how many at most. Default: 100. The page also ends at about 4 MiB of values.
 
         Raises:
             NotFound: there is no such group; or its processor keeps no state, or has never run.
             InvalidArgument: an argument is not valid, or a state is not of the type.
 
         Cost:
-            One query by an index.
+            Two queries by an index.
         """
         step = partial(
             list_states,

@@ -47,12 +47,14 @@ class DelayedEvents:
     async def list(
         self, *, stream: str | None = None, after: str | None = None, limit: int = 100
     ) -> builtins.list[DelayedEvent[bytes]]:
-        """Return events that wait, in the order of their ids: that of writing, to the ms, but for events of jobs.
+        """Return a page of events that wait; an empty page is the end.
+
+        They are in the order of their ids: that of writing, to the ms, but for events of jobs.
 
         Args:
             stream: only those of the stream of this name. None (default): of all.
             after: id of the last event of the previous page. None (default): the first page.
-            limit: how many at most. Default: 100.
+            limit: how many at most. Default: 100. The page also ends at about 4 MiB of payloads.
 
         Raises:
             NotFound: there is no such stream.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -19,6 +20,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model import list_pages
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from tests.server.rest_client import RestInMemory
+from tests.support.apps import run_until_idle
 
 OWN = "/eventproc/v1"
 
@@ -207,3 +209,62 @@ async def test_pages_in_python_are_those_of_one_list(ep: Eventproc) -> None:
     for listed in (ep.processors, ep.supervisors, ep.ingestion_workers, ep.synchronizers, ep.users.list):
         with pytest.raises(InvalidArgument):
             await listed(limit=0)
+
+
+async def large_dead_letters(ep: Eventproc, payloads: list[bytes]) -> str:
+    app = eventproc.App()
+
+    @app.processor("s/t", group="mailer", retry=eventproc.RetryPolicy(attempts=1))
+    async def mail(event: eventproc.Event) -> None:
+        raise ValueError("no such address")
+
+    async with (await ep.create_stream("s/t")).writer() as writer:
+        for each in payloads:
+            await writer.write(each, key="k")
+    await run_until_idle(ep, app)
+    return "processors/s/mailer/dead-letters"
+
+
+async def large_delayed_events(ep: Eventproc, payloads: list[bytes]) -> str:
+    async with (await ep.create_stream("s/t")).writer() as writer:
+        for each in payloads:
+            await writer.write(each, delay_ms=3_600_000)
+    return "streams/s/t/delayed"
+
+
+async def large_jobs(ep: Eventproc, payloads: list[bytes]) -> str:
+    await ep.create_stream("s/t")
+    await ep.create_share_group("s/mail", ["s/t"])
+    for each in payloads:
+        await ep.jobs("s/mail").submit(each)
+    return "jobs/s/mail"
+
+
+async def large_states(ep: Eventproc, payloads: list[bytes]) -> str:
+    app = eventproc.App()
+
+    @app.processor("s/t", group="totals", order="key", state=bytes)
+    async def count(event: eventproc.Event, total: bytes) -> None: ...
+
+    await ep.create_stream("s/t")
+    await run_until_idle(ep, app)
+    await ep.state("s/totals").store({f"key {number}": each for number, each in enumerate(payloads)})
+    return "groups/s/totals/state"
+
+
+@pytest.mark.parametrize("given", [large_dead_letters, large_delayed_events, large_jobs, large_states])
+@pytest.mark.parametrize("limit", [3, 1_000])
+async def test_a_page_ends_at_some_bytes_of_payloads_and_says_that_others_follow(
+    rest: RestInMemory, ep: Eventproc, given: Callable[[Eventproc, list[bytes]], Awaitable[str]], limit: int
+) -> None:
+    path = await given(ep, [b"%d" % number + bytes(2**20) for number in range(9)])
+    found, after = b"", ""
+    while True:
+        page = await rest.ok("GET", f"{OWN}/{path}?limit={limit}{after}")
+        assert len(page["items"]) <= 4
+        for each in page["items"]:
+            found += base64.b64decode(each["payload" if "payload" in each else "value"])[:1]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert sorted(found) == sorted(b"012345678")  # ids of delayed events of one ms have any order

@@ -48,6 +48,7 @@ from eventproc.store.groups import PROCESSOR, SHARE, add_share_stream
 from eventproc.store.key_states import STATE
 from eventproc.store.model.argument_checks import check_int, check_iterable, check_str
 from eventproc.store.model.errors import NotFound, NotSupported
+from eventproc.store.payload_pages import PAGE_BYTES_MAX
 from eventproc.store.progress import EventRef, finish_events
 from eventproc.store.records import find, get
 from eventproc.store.segments import READ_BYTES_MAX, job_of
@@ -137,7 +138,7 @@ def list_letters(
 ) -> list[DeadLetter[T]]:
     """Return pending dead letters in the order of their ids, those after the id `after_id`.
 
-    At most `limit`, and about READ_BYTES_MAX of payloads, but at least one if there is one: an empty list is the end.
+    At most `limit`, and about PAGE_BYTES_MAX of payloads, but at least one if there is one: an empty list is the end.
     Raises NotFound (neither the group nor dead letters of it exist) and InvalidArgument.
     """
     limit = check_int("limit", limit, least=1)
@@ -149,7 +150,7 @@ def list_letters(
     for span, event in letters_in(tx, spans):
         found.append(read_letter(group, str(span.letter(event.number)), span.stream.name, event, decode))
         size_bytes += len(event.payload)
-        if len(found) == limit or size_bytes >= READ_BYTES_MAX:
+        if len(found) == limit or size_bytes >= PAGE_BYTES_MAX:
             break
     return found
 

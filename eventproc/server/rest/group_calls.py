@@ -169,11 +169,9 @@ async def list_dead_letters(
 ) -> Page[DeadLetter]:
     """List the pending dead letters of a group, to a caller that may read the streams that hold them."""
     name = f"{scope}/{group}"
-    letters = call.ep.dead_letters(name)
-    found = await letters.list(limit=limit, after=after)
-    # It may have ended at a number of bytes.
-    is_last = not found or not await letters.list(limit=1, after=found[-1].id)
-    return Page([readable(call, name, each) for each in found], None if is_last else found[-1].id)
+    found = await call.ep.dead_letters(name).list(limit=limit + 1, after=after)
+    page = page_of(found, limit, lambda each: each.id, lambda each: each.payload)
+    return Page([readable(call, name, each) for each in page.items], page.next)
 
 
 async def describe_dead_letter(
@@ -234,7 +232,7 @@ async def list_states(
     except NotFound:
         await call.ep.group(f"{scope}/{group}")  # raises NotFound, if that is what is missing
         found = []
-    return page_of(found, limit, lambda each: each.key)
+    return page_of(found, limit, lambda each: each.key, lambda each: each.value)
 
 
 async def describe_key_state(call: RestCall, scope: ScopeName, group: LocalName, key: Key) -> KeyValue[bytes]:

@@ -166,6 +166,7 @@ def calling(
     has_body: bool = False,
     submits: bool = False,
     by: str = "name",
+    payload: Callable[[Any], bytes] | None = None,
     then: Method | None = None,
     shown: Callable[[RestCall, Any, Any], Any] | None = None,
     omitted: Collection[str] = (),
@@ -176,7 +177,8 @@ def calling(
     in_path: what the path names. What is not of the target goes to the first arguments of the method.
     has_body: whether the options of the method are the fields of a body, and not parameters of the query.
     submits: whether the method makes a request, with the id and the wait that the caller asks for.
-    by: field of an entry that `after` is. then: the method whose result is shown; None: that of `method`.
+    by: field of an entry that `after` is. payload: of an entry, as for `page_of`.
+    then: the method whose result is shown; None: that of `method`.
     shown: returns what the caller sees of the result, or of each entry of a page, for a call and the target.
     omitted, types: options that callers do not give, and types of options, where they are not those of the method.
     """
@@ -207,7 +209,7 @@ def calling(
         if shown is not None:
             done = [shown(call, found[0], each) for each in done] if is_page else shown(call, found[0], done)
         if is_page:
-            return page_of(done, given["limit"] - 1, lambda each: str(getattr(each, by)))
+            return page_of(done, given["limit"] - 1, lambda each: str(getattr(each, by)), payload)
         return done if then is None else await then(*found)
 
     result = _result_of(then or method)

@@ -324,7 +324,7 @@ async def list_delayed(
 ) -> Page[DelayedEvent[bytes]]:
     """List the events of a stream that are not due yet, in the order of their ids."""
     found = await call.ep.delayed.list(stream=f"{scope}/{stream}", after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: each.id)
+    return page_of(found, limit, lambda each: each.id, lambda each: each.payload)
 
 
 async def _delayed(call: RestCall, scope: str, stream: str, event: str) -> tuple[DelayedEvents, str]:

@@ -361,7 +361,9 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _schedule("DELETE", "", Schedules.delete, "delete_schedule"),
     _schedule("POST", "/pause", Schedules.pause, "pause_schedule"),
     _schedule("POST", "/resume", Schedules.resume, "resume_schedule"),
-    _jobs("GET", "", Jobs.list, "list_jobs", by="id", shown=jobs.shown_job),
+    _jobs(
+        "GET", "", Jobs.list, "list_jobs", by="id", payload=lambda each: each.payload, shown=jobs.shown_job
+    ),
     _jobs("POST", "", jobs.submit_job, status=201),
     _job("GET", "", Job.describe, "describe_job"),
     _job("POST", "/cancel", Job.cancel, "cancel_job", then=Job.describe),

@@ -28,6 +28,7 @@ from eventproc.server.access.needs import Need, Place
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.errors import NotFound
+from eventproc.store.payload_pages import PAGE_BYTES_MAX
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
@@ -274,10 +275,16 @@ def _need_of(method: str, parameters: Sequence[str]) -> Need:
     return Need(permission, Place.SCOPE if "scope" in parameters else Place.SERVER)
 
 
-def page_of(found: Sequence[T], limit: int, key: Callable[[T], str]) -> Page[T]:
-    """Return the page of a list that was read with `limit + 1`. key: what `after` is for an entry."""
+def page_of(
+    found: Sequence[T], limit: int, key: Callable[[T], str], payload: Callable[[T], bytes] | None = None
+) -> Page[T]:
+    """Return the page of a list that was read with `limit + 1`. key: what `after` is for an entry.
+
+    payload: of an entry, if the list ends at a number of bytes, too. Then the next page may be empty.
+    """
     items = found[:limit]
-    return Page(items, key(items[-1]) if len(found) > limit else None)
+    is_full = payload is not None and sum(len(payload(each)) for each in items) >= PAGE_BYTES_MAX
+    return Page(items, key(items[-1]) if is_full or len(found) > limit else None)
 
 
 def linked_page(
