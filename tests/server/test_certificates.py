@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -161,6 +161,25 @@ def test_files_that_do_not_fit_together_are_refused_at_the_start_and_ignored_lat
         Certificates(files)
     write(files, authority.issue_cert("localhost"))
     assert certificates.reload()
+
+
+def test_a_listener_may_begin_while_a_new_certificate_is_read(
+    authority: trustme.CA, files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates, load = Certificates(files), CertificateFiles.load
+    certificates.context("h2")
+    begun: list[ssl.SSLContext] = []
+
+    def load_while_a_listener_begins(files: CertificateFiles, protocols: Sequence[str]) -> ssl.SSLContext:
+        if not begun:
+            begun.append(load(files, ()))
+            certificates.context("http/1.1")
+        return load(files, protocols)
+
+    write(files, authority.issue_cert("localhost"))
+    monkeypatch.setattr(CertificateFiles, "load", load_while_a_listener_begins)
+    assert certificates.reload()
+    assert certificates._newest.keys() == {("h2",), ("http/1.1",)}
 
 
 def test_a_key_with_a_password_is_refused_without_asking_for_it(

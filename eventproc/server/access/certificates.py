@@ -87,7 +87,8 @@ class Certificates:
             state = self._files.state()
             if state == self._loaded:
                 return False
-            self._newest = {protocols: self._files.load(protocols) for protocols in self._newest}
+            known = [*self._newest]  # a listener may begin meanwhile: this runs on a thread
+            self._newest |= {protocols: self._files.load(protocols) for protocols in known}
         except (OSError, InvalidArgument) as why:
             LOG.warning("keeping the previous certificate: %s", why)
             return False
