@@ -10,8 +10,10 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
+from eventproc.cli.texts import TextParam
 
-class NameParam(click.types.StringParamType):
+
+class NameParam(TextParam):
     """A text that a shell completes from what the directory has.
 
     find: returns the texts that begin with what was typed, of the directory and of the context of the command.

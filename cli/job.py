@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventproc.cli.options import as_given, due_ms, due_options, limit_option
+from eventproc.cli.options import due_ms, due_options, limit_option
 from eventproc.cli.output.events import row_of
+from eventproc.cli.texts import BytesParam
 from eventproc.cli.verbs import Noun, rows_of_pages
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ async def list_(
 
 @job.shows(watch=False)
 @group_argument
-@click.argument("payload")
+@click.argument("payload", type=BytesParam())
 @click.option(
     "--stream", metavar="STREAM", help="Stream that takes the job; by default the only one of the group."
 )
@@ -68,7 +69,7 @@ async def list_(
 async def submit(
     ep: Eventproc,
     group: str,
-    payload: str,
+    payload: bytes,
     stream: str | None,
     delay: float | None,
     at: str | None,
@@ -81,7 +82,7 @@ async def submit(
         eventproc job submit shop/mail hello --id order-17 --priority 5 --delay 60
     """
     delay_ms, at_ms = due_ms(delay, at)
-    made = await ep.jobs(group, stream).submit(as_given(payload), delay_ms=delay_ms, at=at_ms, **options)
+    made = await ep.jobs(group, stream).submit(payload, delay_ms=delay_ms, at=at_ms, **options)
     return row_of(await made.describe(), whole=False)
 
 

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from eventproc.cli.completion import COMPLETED
 from eventproc.cli.help_texts import DocumentedCommand, DocumentedGroup
+from eventproc.cli.texts import TextParam
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +38,8 @@ WATCH_S_MIN: Final = 0.1
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 """The values of --log-level."""
+
+TEXT: Final = TextParam()
 
 TABLE: Final = "table"
 """The value of --output for people; the others are for programs."""
@@ -180,7 +183,8 @@ class Command(DocumentedCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for each in self.params:
-            each.type = COMPLETED.get(each.metavar or "", each.type)
+            text = TEXT if each.type is click.STRING else each.type
+            each.type = COMPLETED.get(each.metavar or "", text)
         self.params += global_options(hidden=True)
         if not any("--output" in parameter.opts for parameter in self.params):
             self.params.append(
@@ -260,9 +264,11 @@ group_argument: Final = click.argument("name", metavar="SCOPE/GROUP")
 share_argument: Final = click.argument("name", metavar="SCOPE/SHARE")
 
 
-def limit_option(default: int | None, text: str = "How many to list at most.") -> Callable[[F], F]:
-    """Decorator of commands that list at most `limit` objects. default: None: all."""
-    kind = click.IntRange(min=1)
+def limit_option(
+    default: int | None, text: str = "How many to list at most.", most: int | None = None
+) -> Callable[[F], F]:
+    """Decorator of commands that list at most `limit` objects. default: None: all. most: the highest limit."""
+    kind = click.IntRange(1, most)
     return click.option("--limit", type=kind, default=default, show_default=True, metavar="N", help=text)
 
 
@@ -388,11 +394,6 @@ def due_ms(delay: float | None, at: str | None) -> tuple[int | None, int | None]
     if delay is not None and at is not None:
         raise click.UsageError("use one of --delay and --at")
     return milliseconds(delay), None if at is None else parse_time(at)
-
-
-def as_given(text: str) -> bytes:
-    """Return the bytes of an argument: those that are not UTF-8, too."""
-    return text.encode(errors="surrogateescape")
 
 
 def server_options(command: F) -> F:

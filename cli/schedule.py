@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from eventproc.cli.options import as_given, limit_option, page_options
+from eventproc.cli.options import limit_option, page_options
+from eventproc.cli.texts import BytesParam
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 schedule_argument = click.argument("name", metavar="SCOPE/SCHEDULE")
 
 MISSED = ("skip", "latest", "all")
+
+TICKS_MAX = 1_000
+"""Ticks that `Schedules.next` returns at most."""
 
 
 @click.group(cls=Noun)
@@ -38,7 +42,13 @@ def schedule() -> None:
 @click.option("--cron", required=True, metavar="TEXT", help="Minute, hour, day of month, month, day of week.")
 @click.option("--stream", required=True, metavar="SCOPE/STREAM", help="The stream that gets the events.")
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Time zone of the expression.")
-@click.option("--payload", default="", metavar="TEXT", help="Payload of the events; none unless given.")
+@click.option(
+    "--payload",
+    type=BytesParam(),
+    default=b"",
+    metavar="TEXT",
+    help="Payload of the events; none unless given.",
+)
 @click.option("--key", metavar="TEXT", help="Routing key of the events.")
 @click.option(
     "--missed",
@@ -48,14 +58,14 @@ def schedule() -> None:
     help="What becomes of ticks that no process was there for.",
 )
 @click.option("--replace", is_flag=True, help="Take the place of another schedule of this name.")
-async def create(ep: Eventproc, name: str, payload: str, **options: Any) -> Row:
+async def create(ep: Eventproc, name: str, **options: Any) -> Row:
     """Create a schedule, which ticks from now on. An equal one stays as it is.
 
     Examples:
         eventproc schedule create shop/close --cron '0 18 * * mon-fri' --tz Europe/Paris --stream shop/jobs
         eventproc schedule create shop/poll --cron '*/5 * * * *' --stream shop/jobs --payload '{"do":"poll"}'
     """
-    return _row(await ep.schedules.create(name, payload=as_given(payload), **options))
+    return _row(await ep.schedules.create(name, **options))
 
 
 @schedule.shows(["name", "stream", "cron", "tz", "due_ms", "paused", "failure"])
@@ -84,7 +94,7 @@ async def show(ep: Eventproc, name: str) -> Row:
 
 @schedule.shows(["at_ms"], watch=False)
 @schedule_argument
-@limit_option(10, "How many to show.")
+@limit_option(10, "How many to show.", TICKS_MAX)
 async def next_(ep: Eventproc, name: str, limit: int) -> list[Row]:
     """Show the next ticks of a schedule.
 

@@ -79,6 +79,15 @@ def test_payloads_in_arguments_keep_the_bytes_that_are_not_text(shop: Cli) -> No
     assert [base64.b64decode(each["payload_base64"]) for each in found] == [b"caf\xe9"]
 
 
-def test_tag_that_is_no_text_is_refused(shop: Cli) -> None:
-    why = shop("stream", "update", "shop/orders", "--tag", "caf\udce9").refused(2)
-    assert "half of a surrogate pair" in why
+@pytest.mark.parametrize(
+    "words, option",
+    [
+        ("stream update shop/orders --tag", "--tag"),
+        ("stream create shop/x --tag", "--tag"),
+        ("stream describe", "SCOPE/STREAM"),
+        ("schedule create shop/x --stream shop/orders --cron", "--cron"),
+    ],
+)
+def test_text_that_is_not_utf8_is_refused_with_its_option(shop: Cli, words: str, option: str) -> None:
+    why = shop(*words.split(), "caf\udce9").refused(2)
+    assert rf"'{option}': 'caf\xe9' is not UTF-8" in why

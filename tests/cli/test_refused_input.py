@@ -143,6 +143,7 @@ def rows_of(directory: Path) -> list[str]:
         ("run .shop:app", 2, "change to the module's directory and use shop:app"),
         ("scope delete shop --no-wait", 2, "needs --recursive"),
         ("request list --limit 0", 2, "x>=1"),
+        ("schedule next shop/x --limit 1001", 2, "'--limit': 1001 is not in the range"),
         ("request show nonsense", 3, "no request"),
         ("stream seal shop/orders --timeout -1", 2, "--timeout"),
         ("stream create shop/x --timeout nan", 2, "nan is not a number"),
