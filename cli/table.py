@@ -91,7 +91,7 @@ def query(settings: Settings, sql: str, realtime: bool, limit: int, output: str)
     """
     from eventproc.spark.sql_errors import explained
 
-    with _attached(settings) as ep, explained(sql):
+    with _attached(settings, lambda ep: ep.tables(limit=1)) as ep, explained(sql):
         found = _queried(ep, sql, realtime=realtime).limit(limit)
         rows = [_plain(row.asDict(recursive=True)) for row in found.collect()]
         show_rows(rows, found.columns, output)
@@ -111,7 +111,7 @@ def compact(settings: Settings, name: str, start: str | None, end: str | None, o
         eventproc table compact clicks
         eventproc table compact clicks --end 2026-11-20
     """
-    with _attached(settings) as ep:
+    with _attached(settings, lambda ep: ep.describe_table(name, start=start, end=end)) as ep:
         done = ep.compact_table(name, start=start, end=end)
     text = f"compacted {done.files_before} files of {name} into {done.files_after}"
     show_done(settings, {"done": "compact", "target": name, **described(done)}, output, text)
@@ -159,7 +159,7 @@ def overwrite(
     if is_confirmed(settings, Consent(yes, dry_run), f"Overwrite rows of table {name}", look, output):
         from eventproc.spark.sql_errors import explained
 
-        with _attached(settings) as ep, explained(sql):
+        with _attached(settings, lambda ep: ep.table_version(name)) as ep, explained(sql):
             version = ep.table_version(name)
             rows = _queried(ep, sql, versions={name: version})
             for comparison, ms in ((">=", start_ms), ("<", end_ms)):
@@ -202,12 +202,18 @@ def _plain(row: dict[str, Any]) -> Row:
 
 
 @contextmanager
-def _attached(settings: Settings) -> Iterator[AttachedEventproc]:
-    """Give the store attached to a session of Spark, which ends with the block unless it was there before."""
+def _attached(
+    settings: Settings, look: Callable[[Eventproc], Awaitable[object]]
+) -> Iterator[AttachedEventproc]:
+    """Give the store attached to a session of Spark, which ends with the block unless it was there before.
+
+    look: raises what refuses the command, before Spark starts, which takes seconds.
+    """
     import eventproc.spark
     from eventproc.cli import session
     from eventproc.spark.sessions import borrowed_session
 
+    session.run(settings, look)
     address = session.address_of(settings)
     with (
         borrowed_session({"spark.sql.session.timeZone": "UTC"}) as spark,

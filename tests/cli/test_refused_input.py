@@ -176,6 +176,27 @@ def test_a_wrong_request_is_refused_in_one_line_and_changes_nothing(
     assert rows_of(shared) == content
 
 
+@pytest.mark.parametrize(
+    "words, code, why",
+    [
+        ("compact none", 3, "no table 'none'"),
+        ("compact none --start soon", 2, "start 'soon'"),
+        ("overwrite none SELECT --yes", 3, "no table 'none'"),
+        ("query SELECT", 6, "no eventproc directory"),
+    ],
+)
+def test_a_table_is_looked_for_before_spark_starts(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, words: str, code: int, why: str
+) -> None:
+    def start(_: object) -> None:
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr("eventproc.spark.sessions.borrowed_session", start)
+    if code == 6:
+        cli.directory /= "missing"
+    assert why in cli("table", *words.split()).refused(code)
+
+
 def test_a_cut_of_a_deleted_stream_is_refused_by_its_successor(shop: Cli) -> None:
     cut = shop("stream", "cut", "shop/orders").ok().strip()
     shop("stream", "seal", "shop/orders", "--yes").ok()
