@@ -103,10 +103,10 @@ def submit(settings: Settings, file: str, dry_run: bool, output: str) -> None:
         eventproc supervisor submit clicks.yaml
     """
     from eventproc.cli import session
+    from eventproc.cli.input.lines import read_text
     from eventproc.ingestion import SupervisorSpec
 
-    with click.open_file(file, encoding="utf-8", errors="replace") as opened:
-        spec = SupervisorSpec.parse(opened.read())
+    spec = SupervisorSpec.parse(read_text(file))
 
     async def act(ep: Eventproc) -> SpecEffect:
         effect = await ep.preview_supervisor(spec)

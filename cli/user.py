@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from eventproc.describe import UserInfo
     from eventproc.runtime import Eventproc
 
+LINE_CHARS_MAX: Final = 10_000
+"""Characters that are read as a password. It may have fewer, so that a longer one is refused by its rule."""
+
 COLUMNS: Final = ("name", "has_password", "grants", "tokens", "created_ms")
 TABLES: Final = {"grants": ("pattern", "permission"), "tokens": ("name", "created_ms", "expires_ms")}
 
@@ -38,7 +41,7 @@ def _with_password(name: str, without: bool, scram: bool) -> dict[str, str | boo
         text: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return {"name": name, "password": text, "scram": scram}
     try:
-        line = sys.stdin.readline()
+        line = sys.stdin.readline(LINE_CHARS_MAX)
     except OSError as why:
         raise click.UsageError(
             f"the password cannot be read from standard input ({why.strerror}); write it there, or use a terminal"

@@ -130,6 +130,17 @@ def open_input(path: str) -> Iterator[InputFile]:
         yield InputFile(raw, raw, path, size_bytes)
 
 
+def read_text(path: str) -> str:
+    """Return the text of an input as `open_input` opens it. Raises OSError; click.ClickException: it is too long."""
+    with open_input(path) as source:
+        found = b""
+        while block := source.read(READ_BYTES, "completely"):
+            found += block
+            if len(found) > EVENT_BYTES_MAX:
+                raise click.ClickException(f"{source.name}: it is longer than {EVENT_BYTES_MAX} bytes")
+    return found.decode(errors="replace")
+
+
 class InputLines(Iterator[bytes]):
     """The lines of an input, without their line feeds. Iterating blocks only when no line is in memory."""
 

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc import EVENT_BYTES_MAX
 from tests.cli.conftest import Cli
 from tests.cli.test_output import run_supervisor, submit_and_run
 from tests.ingestion.support import add_worker
@@ -77,3 +78,9 @@ def test_the_log_of_a_task_is_printed_and_can_be_followed_to_its_end(shop: Cli) 
     assert [json.loads(each)["message"] for each in printed][1:] == [
         "stopped: its group has ended, and had read nothing"
     ]
+
+
+def test_a_spec_is_read_no_further_than_the_limit_of_other_inputs(shop: Cli) -> None:
+    path = shop.directory.parent / "spec.json"
+    path.write_bytes(b" " * (EVENT_BYTES_MAX + 1))
+    assert "spec.json: it is longer than 8388600 bytes" in shop("supervisor", "submit", str(path)).refused(1)
