@@ -77,14 +77,23 @@ class WorkerConsumer(ShareConsumer[bytes]):
         return still_held(tx, self._group, self._holder.session, events)
 
     def settle_in(
-        self, tx: Tx, how: Settlement, events: Iterable[Delivery[Any]], *, delay_ms: int = 0
+        self,
+        tx: Tx,
+        how: Settlement,
+        events: Iterable[Delivery[Any]],
+        *,
+        error: str = "",
+        delay_ms: int = 0,
     ) -> None:
-        """Settle events; they leave this consumer with the commit of `tx`. Returned jobs wait. Raises LockLost."""
+        """Settle events; they leave this consumer with the commit of `tx`. Returned jobs wait. Raises LockLost.
+
+        error, delay_ms: see `SettledSpans`.
+        """
         if chosen := dict.fromkeys(events):
             if how is Settlement.RETURN:
                 jobs = {job: each.deliveries - 1 for each in chosen if (job := each.job) is not None}
                 return_jobs(tx, self._group, jobs)
-            settled = self._settled(how, chosen, delay_ms=delay_ms)
+            settled = self._settled(how, chosen, error=error, delay_ms=delay_ms)
             self._settle_all(tx, settled, chosen)
 
     async def return_held(self) -> None:

@@ -164,9 +164,19 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self._consumer.settle_in(tx, Settlement.ACCEPT, [each for each in commit.accepted if each in held])
         for pause_ms, released in commit.released.items():
             still = [each for each in released if each in held]
+            for each in self._at_their_last(tx, still):
+                self._consumer.settle_in(tx, Settlement.RELEASE, [each], error=each.error or "")
+                still.remove(each)
             self._consumer.settle_in(tx, Settlement.RELEASE, still, delay_ms=pause_ms)
         if lost := sum(each not in held for each in everything):
             tx.after(partial(self._warn, lost))
+
+    def _at_their_last(self, tx: Tx, failed: Sequence[HeldDelivery]) -> list[HeldDelivery]:
+        """Return those whose last delivery this is since an update of the group: a release makes them dead letters."""
+        if not failed:
+            return []
+        most = get_group(tx, self._options.group, share=True).share.deliveries_max
+        return [each for each in failed if each.deliveries >= most]
 
     def _note_jobs(self, tx: Tx, commit: JobCommit, held: set[HeldDelivery], cancelled: set[str]) -> None:
         group = self._options.group

@@ -144,6 +144,27 @@ async def test_a_job_fails_when_its_group_allows_fewer_deliveries_than_its_worke
     assert (letter.attempts, letter.error) == (2, "no such address")
 
 
+@in_virtual_time
+async def test_a_job_whose_limit_is_lowered_while_it_fails_has_the_error_of_its_call() -> None:
+    app = App()
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+
+        @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=8, wait_ms=100))
+        async def work(_: Event, context: Context) -> None:
+            if context.attempt == 2:
+                await (await ep.share_group(GROUP)).update(deliveries_max=2)
+            raise ValueError(f"no such address at attempt {context.attempt}")
+
+        async with ep.run(app):
+            job = await ep.jobs(GROUP, JOBS).submit(b"job")
+            with pytest.raises(JobFailed, match="no such address at attempt 2"):
+                await job.result(timeout_ms=60_000)
+        (letter,) = await ep.dead_letters(GROUP).list()
+        assert (letter.attempts, letter.error) == (2, "ValueError: no such address at attempt 2")
+        assert (await job.describe()).error == letter.error
+
+
 async def test_a_plain_function_works_on_threads(ep: Eventproc) -> None:
     await with_jobs(ep, [b"1", b"2", b"3"])
     app = App()
