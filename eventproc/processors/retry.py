@@ -70,7 +70,10 @@ class RetryPolicy:
             check_int("retry.attempts", self.attempts, least=1)
         check_instance(bool, "retry.frees_key", self.frees_key, "it must be True or False")
         check_int("retry.wait_ms", self.wait_ms, least=0)
-        check_int("retry.wait_ms_max", self.wait_ms_max, least=self.wait_ms)
+        check_int("retry.wait_ms_max", self.wait_ms_max, least=0)
+        if self.wait_ms > self.wait_ms_max:
+            reason = f"it must be at most wait_ms_max, which is {self.wait_ms_max}; raise that, too"
+            raise invalid_argument("retry.wait_ms", str(self.wait_ms), reason)
         check_int("retry.jitter_ms", self.jitter_ms, least=0)
         reason = "it must be a tuple of exception classes"
         for kind in check_instance(tuple, "retry.permanent", self.permanent, reason):

@@ -112,6 +112,13 @@ def test_a_retry_policy_is_one_or_is_not_given(retry: Any) -> None:
         App().add(lambda _event: None, STREAM, name="p", retry=retry)
 
 
+def test_a_first_pause_beyond_the_longest_one_is_refused_as_the_one_that_was_given() -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"retry.wait_ms '60000': it must be at most wait_ms_max, which is 10000"
+    ):
+        RetryPolicy(wait_ms=60_000)
+
+
 @pytest.mark.parametrize(
     "permanent", [[ValueError], ValueError, None, (ValueError("x"),), (int,), (KeyboardInterrupt,), "x"]
 )
