@@ -36,8 +36,8 @@ def load_app(name: str) -> App:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise AppUnusable(f"{name!r} does not name an app; use MODULE:NAME, such as shop:app")
-    if module_name.startswith(".") or os.sep in module_name:
-        remedy = f"{Path(module_name).name.lstrip('.')}:{attribute}"
+    if module_name.startswith(".") or module_name.endswith(".py") or os.sep in module_name:
+        remedy = f"{Path(module_name).name.lstrip('.').removesuffix('.py')}:{attribute}"
         raise AppUnusable(
             f"{name!r} is a path; an app is named by its module, which is imported from the current directory: "
             f"change to the module's directory and use {remedy}"

@@ -52,7 +52,10 @@ async def list_(
         eventproc job list shop/mail --state failed --limit 20
     """
     read, row = partial(ep.jobs(group).list, state=state), partial(row_of, whole=False)
-    return await rows_of_pages(read, row, "id", after=after, limit=limit)
+    rows = await rows_of_pages(read, row, "id", after=after, limit=limit)
+    if not rows:
+        await ep.share_group(group)  # raises NotFound, if the name is wrong
+    return rows
 
 
 @job.shows(watch=False)

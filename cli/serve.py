@@ -35,6 +35,8 @@ class AddressParam(click.types.StringParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the host and the port."""
         host, _, port = str(value).rpartition(":")
+        if not port.isdecimal():
+            self.fail(f"'{value}' is no HOST:PORT, and no PORT.", param, ctx)
         return host.strip("[]") or "127.0.0.1", PORT.convert(port, param, ctx)  # type: ignore[arg-type]
 
 

@@ -139,10 +139,15 @@ def _check_columns(file: Path, key: str, mean: str | None) -> str | None:
     """Return the column to average, None if there is none. Raises InvalidArgument for a column that the file lacks."""
     from eventproc.cli.input.csv_reader import CsvReader
     from eventproc.cli.input.lines import InputLines, open_input
+    from eventproc.errors import InvalidArgument
 
     with open_input(str(file)) as source:
         table = CsvReader(InputLines(source))
-    table.index(key)
+    try:
+        table.index(key)
+    except InvalidArgument as why:
+        why.add_note("--key names the one with the routing key")
+        raise
     if mean is None:
         return DEFAULT_MEAN if DEFAULT_MEAN in table.columns else None
     table.index(mean)

@@ -7,8 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from eventproc.store.model.argument_checks import check_iterable, check_str, invalid_argument
-from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.names import StreamName
+from eventproc.store.model.names import StreamName, check_full_name
 
 ID_CHARS_MAX: Final = 255
 """Characters of a reader's id, which is in every row of a segment that it owns, and of a checkpoint's name."""
@@ -22,11 +21,7 @@ def group_name(text: str, streams: Sequence[str] = ()) -> str:
     full = check_str("group", text)
     if "/" not in text and streams:
         full = f"{stream_names(streams)[0].partition('/')[0]}/{text}"
-    try:
-        return str(StreamName.parse(full))
-    except InvalidArgument as why:
-        reason = why.reason if full.count("/") == 1 else "it must look like scope/group"
-        raise invalid_argument("group", text, reason) from None
+    return check_full_name("group", full)
 
 
 def stream_names(streams: Sequence[str]) -> list[str]:

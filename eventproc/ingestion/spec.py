@@ -408,7 +408,7 @@ def message_times(io: IoConfig, now_ms: int) -> tuple[int | None, int | None]:
 
 def _name_in(plain: object) -> str:
     found = cast("dict[str, object]", plain).get("id") if isinstance(plain, dict) else None
-    return str(found) if found else "supervisor"
+    return str(found) if found else "a supervisor"
 
 
 def _check_name(name: str, path: str, problems: Problems) -> None:

@@ -27,6 +27,7 @@ from eventproc.store.jobs import cancel_job_of, move_job_of
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import EventprocError, NotFound, Retryable, StreamReplaced
+from eventproc.store.model.names import StreamName
 from eventproc.store.schedules import tick
 from eventproc.store.segments import JOB_HEADER, ReservedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
@@ -58,11 +59,11 @@ class DelayedEvents:
 
         Raises:
             NotFound: there is no such stream.
-            InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
+            InvalidArgument: `limit` is less than 1, `stream` is no full name, or an argument has the wrong type.
         """
         step = partial(
             list_delayed,
-            stream=None if stream is None else check_str("stream", stream),
+            stream=None if stream is None else str(StreamName.parse(stream, internal=True)),
             after=None if after is None else check_str("after", after),
             limit=check_int("limit", limit, least=1),
         )

@@ -14,7 +14,7 @@ from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_choice, check_int, check_str
 from eventproc.store.model.list_pages import ListPage, NameFilter, PageOptions
-from eventproc.store.model.names import StreamName
+from eventproc.store.model.names import StreamName, check_full_name
 from eventproc.store.model.schedules import MissedTicks, check_timetable, ticks_after
 from eventproc.store.schedules import (
     SCHEDULE_HEADER,
@@ -185,7 +185,7 @@ def as_schedule(
         kind: Any = type(payload)
         data = codec_of(kind).encode(payload)
     data, text, _, checked = checked_event(data, key, None, headers)
-    full_name = str(StreamName.parse(name))
+    full_name = check_full_name("schedule", name)
     check_headers({**(checked or {}), SCHEDULE_HEADER: full_name})  # those of a tick
     return ScheduleRecord(
         name=full_name,

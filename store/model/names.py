@@ -54,6 +54,16 @@ class StreamName:
         return f"{self.scope}/{self.stream}"
 
 
+def check_full_name(kind: str, text: str) -> str:
+    """Return `text` if it is the full name, "scope/name", of a group or schedule: `kind`. Raises InvalidArgument."""
+    check_str(kind, text)
+    try:
+        return str(StreamName.parse(text))
+    except InvalidArgument as why:
+        reason = why.reason if text.count("/") == 1 else f"it must look like scope/{kind}"
+        raise InvalidArgument(what=kind, value=text, reason=reason) from None
+
+
 def _check_name(what: str, text: str, chars_max: int, *, internal: bool) -> str:
     if not check_str(what, text):
         reason = "it is empty"
