@@ -5,7 +5,8 @@ Cost: about 70 us for each of at most NAMES_MAX names. Only a command that fails
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -24,6 +25,18 @@ SIMILAR_ID: Final = 0.9
 """Least similarity of a suggested id. Ids that were made at about the same time are similar without a typing error."""
 
 
+_OTHERS: Final[Mapping[str, tuple[str, str, Callable[[Eventproc, str], Awaitable[object]]]]] = (
+    MappingProxyType(
+        {
+            "group": ("share group", "share", Eventproc.share_group),
+            "share group": ("group of readers or consumers", "group", Eventproc.group),
+            "topic": ("stream without partitions", "stream", Eventproc.stream),
+        }
+    )
+)
+"""What may have the name instead, by the kind of the missing object: its kind, its commands, and what opens it."""
+
+
 @attrs.frozen
 class _Known:
     """What exists of the kind of the missing object.
@@ -38,6 +51,15 @@ class _Known:
 
 async def add_suggestions(ep: Eventproc, missing: NotFound) -> None:
     """Add a note to the error: names that it may have meant, and the command that lists what exists."""
+    if missing.kind in _OTHERS:
+        kind, noun, opened = _OTHERS[missing.kind]
+        try:
+            await opened(ep, missing.name)
+        except EventprocError:
+            pass
+        else:
+            missing.add_note(f"it is a {kind}: `eventproc {noun} describe {missing.name}` shows it")
+            return
     try:
         known = await _known(ep, missing)
     except EventprocError:  # what the suggestion needs does not exist either

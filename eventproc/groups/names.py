@@ -32,8 +32,8 @@ def stream_names(streams: Sequence[str]) -> list[str]:
     ]
     if not names:
         raise invalid_argument("streams", streams, "a group reads at least one stream")
-    if len(set(names)) < len(names):
-        raise invalid_argument("streams", streams, "a stream is named twice")
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise invalid_argument("streams", twice[0], "it is named twice")
     return names
 
 

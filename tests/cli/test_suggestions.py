@@ -59,6 +59,20 @@ def test_supervisors_and_their_groups_are_answered_with_what_exists(billing: Cli
     assert [each["change"] for each in versions] == ["terminated", "resumed", "suspended", "submitted"]
 
 
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        ("group lag shop/work", "it is a share group: `eventproc share describe shop/work` shows it"),
+        ("read --group shop/work", "it is a share group: `eventproc share describe shop/work` shows it"),
+        (f"share describe {GROUP}", f"`eventproc group describe {GROUP}` shows it"),
+        ("topic describe shop/orders", "`eventproc stream describe shop/orders` shows it"),
+    ],
+)
+def test_a_name_of_another_kind_is_answered_with_its_kind(billing: Cli, words: str, note: str) -> None:
+    billing("share", "create", "shop/work", "--stream", "shop/orders").ok()
+    assert billing(*words.split()).refused(3).endswith(f"{note}\n")
+
+
 def test_name_like_no_other_is_answered_with_the_listing_only(shop: Cli) -> None:
     assert shop("read", "shop/zz").refused(3) == (
         "eventproc: no stream 'shop/zz'; `eventproc stream list shop` lists what exists\n"
