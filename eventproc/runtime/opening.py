@@ -88,6 +88,8 @@ def open(
     address = store_address(path, schema=schema)
     if chunks is not None and not isinstance(cast("object", chunks), (str, PathLike)):
         raise invalid_argument("folder of chunk files", chunks, A_PATH)
+    if chunks == "":  # what an unset variable makes; as a path it would be the current directory
+        raise invalid_argument("folder of chunk files", chunks, "it is empty")
     chosen = None if durability is None else check_choice("durability", durability, Durability)
     if isinstance(address, ServerAddress):
         opened, owner = f"the store {address.name!r}", address.name

@@ -102,7 +102,7 @@ NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "open": (lambda _, x: eventproc.open(x), [5, b"data", None, THING]),
     "open, durability": (lambda _, x: eventproc.open("data", durability=x), [5, [], THING]),
-    "open, chunks": (lambda _, x: eventproc.open("data", chunks=x), [5, b"data", [], THING]),
+    "open, chunks": (lambda _, x: eventproc.open("data", chunks=x), [5, b"data", [], THING, ""]),
     "open, clock": (lambda _, x: eventproc.open("data", clock=x), [5, "now", object(), THING]),
     "open, faults": (lambda _, x: eventproc.open("data", faults=x), [5, None, THING]),
     "open_memory, clock": (lambda _, x: eventproc.open_memory(clock=x), [5, "now", object(), THING]),
