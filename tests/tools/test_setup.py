@@ -171,6 +171,38 @@ def test_an_environment_is_made_anew_where_its_scripts_would_not_run(
     assert ran == []
 
 
+def test_the_environment_of_another_checkout_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, here = tmp_path / "other" / ".venv", tmp_path / "here"
+    (other / "bin").mkdir(parents=True)
+    (other / "bin" / "python").touch()
+    (other / "set-up").write_text(f"{sys.version_info.major}.{sys.version_info.minor} {other.parent}\n")
+    here.mkdir()
+    for name in ("uv.lock", "pyproject.toml"):
+        (here / name).touch()
+    (here / ".venv").symlink_to(other)
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        (here / ".venv").mkdir(exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, stdout="")
+
+    venv = here / ".venv"
+    for name, place in {
+        "ROOT": here,
+        "VENV": venv,
+        "PYTHON": venv / "bin" / "python",
+        "STAMP": venv / "set-up",
+    }.items():
+        monkeypatch.setattr(setup, name, place)
+    monkeypatch.setattr(setup, "find_uv", lambda *_: "uv")
+    monkeypatch.setattr(subprocess, "run", run)
+    setup.main()
+    assert (other / "bin" / "python").exists()
+    assert (other / "set-up").exists()
+    assert not venv.is_symlink()
+
+
 def test_the_lock_file_names_the_public_index_only() -> None:
     hosts = set(re.findall(r'"(?:https?|file)://([^/"]*)', (ROOT / "uv.lock").read_text()))
     assert hosts == {"pypi.org", "files.pythonhosted.org"}

@@ -32,6 +32,8 @@ def main() -> None:
 
 
 def _install() -> None:
+    if VENV.is_symlink():  # to the environment of another checkout, which must stay as it is
+        VENV.unlink()
     made_for = _made_for()
     STAMP.unlink(missing_ok=True)  # what is interrupted from here on is none of what was there, nor whole
     print(f"set-up: installing into {VENV}", file=sys.stderr)
