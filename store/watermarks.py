@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from eventproc.store.database import Tx, find_number
 from eventproc.store.groups import SegmentKey, progress_channel
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import SET_BACK_MS
 from eventproc.store.segments import segment_state
 
 
@@ -32,6 +33,12 @@ def stored_watermark(tx: Tx, group: str, stream_id: int) -> int | None:
     """Return the watermark; None before the first one. One look-up."""
     query = "SELECT reached_ms FROM watermark WHERE stream_id = ? AND group_name = ?"
     return find_number(tx, query, stream_id, group)
+
+
+def is_set_back(tx: Tx, group: str, stream_id: int) -> bool:
+    """Return whether the wall clock was set back since progress of a segment was stored. One query."""
+    query = "SELECT max(moved_ms) FROM group_segment WHERE group_name = ? AND stream_id = ?"
+    return (find_number(tx, query, group, stream_id) or 0) > tx.now_ms + SET_BACK_MS
 
 
 def next_watermark(tx: Tx, group: str, stream_id: int, idle_ms: int | None) -> int | None:
@@ -60,7 +67,14 @@ def next_watermark(tx: Tx, group: str, stream_id: int, idle_ms: int | None) -> i
 
 
 def advance_watermark(tx: Tx, group: str, stream_id: int, idle_ms: int | None) -> int | None:
-    """Store how far event time has come, if that is further than before; return the watermark."""
+    """Store how far event time has come, if that is further than before; return the watermark.
+
+    After the wall clock was set back, segments count as if their last event had just been finished.
+    """
+    tx.execute(
+        "UPDATE group_segment SET moved_ms = ? WHERE group_name = ? AND stream_id = ? AND moved_ms > ?",
+        (tx.now_ms, group, stream_id, tx.now_ms + SET_BACK_MS),
+    )
     stored = stored_watermark(tx, group, stream_id)
     reached = next_watermark(tx, group, stream_id, idle_ms)
     if reached is None or (stored is not None and reached <= stored):

@@ -33,7 +33,7 @@ from eventproc.store.model.ids import printable
 from eventproc.store.model.ranges import KEY_SPACE, KeyRange, canonical
 from eventproc.store.model.routing import point
 from eventproc.store.segments import NO_HEADERS
-from eventproc.store.watermarks import advance_watermark, next_watermark, stored_watermark
+from eventproc.store.watermarks import advance_watermark, is_set_back, next_watermark, stored_watermark
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -144,8 +144,10 @@ class Timers:
         return min(max(taken, 0) + TIMERS_A_LOOK, ROWS_A_LOOK)
 
     def _find(self, tx: Tx, owned: list[OwnedSegment], rows_max: int) -> SeenTimers | None:
-        """Return what is due; None if event time has come further than is stored."""
+        """Return what is due; None if event time has come further than is stored, or the clock was set back."""
         group, stream_id = self._options.group, owned[0].key[0]
+        if is_set_back(tx, group, stream_id):
+            return None
         stored = stored_watermark(tx, group, stream_id)
         reached = next_watermark(tx, group, stream_id, self._options.idle_ms)
         if reached is not None and (stored is None or stored < reached):
