@@ -12,7 +12,7 @@ from socket import gethostname
 from typing import Final
 
 from eventproc.store.database import Tx
-from eventproc.store.file_store import FileStore, open_file_store
+from eventproc.store.file_store import FileStore, open_file_store, sync_file
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, PLACE
 
@@ -40,6 +40,11 @@ def check_chunks_folder(directory: Path, folder: Path) -> bool:
         raise invalid_argument("folder of chunk files", str(folder), reason)
     if folder.exists() and (not folder.is_dir() or not _is_free(directory, folder)):
         reason = "it must be a new or empty folder: each directory needs one of its own"
+        if folder.is_dir() and _has_empty_claim(folder):
+            reason = (
+                f"its file {CLAIM} is empty, as a crash leaves it; delete that file, unless another directory has a"
+                " link to the folder"
+            )
         raise invalid_argument("folder of chunk files", str(folder), reason)
     return True
 
@@ -63,10 +68,13 @@ def link_chunks_folder(directory: Path, folder: Path) -> None:
                 except OSError:
                     claim.unlink()
                     raise
+        sync_file(claim)
+        sync_file(folder)
         link = directory / CHUNKS_FOLDER
         if link.exists():
             link.rmdir()
         link.symlink_to(folder.resolve(), target_is_directory=True)
+        sync_file(directory)
 
 
 def claim_place(owner: str, url: str) -> FileStore:
@@ -135,6 +143,11 @@ def locked_folder(folder: Path) -> Iterator[None]:
 def _is_free(directory: Path, folder: Path) -> bool:
     """Return whether a folder is empty, except for the claim of a call for `directory` that died."""
     return all(each.name == CLAIM and each.read_text() == _claim_of(directory) for each in folder.iterdir())
+
+
+def _has_empty_claim(folder: Path) -> bool:
+    """Return whether a folder has only a claim without a name: of which directory it is, nobody knows."""
+    return all(each.name == CLAIM and each.stat().st_size == 0 for each in folder.iterdir())
 
 
 def owner_of(directory: Path) -> str:

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.errors import InvalidArgument
 
 
 async def test_openings_that_name_the_same_folder_share_it(tmp_path: Path) -> None:
@@ -61,3 +62,16 @@ async def test_a_full_disk_leaves_no_claim_of_a_shared_folder(
             await eventproc.open(home, durability="os", chunks=shared)
     async with eventproc.open(home, durability="os", chunks=shared):
         pass
+
+
+async def test_an_empty_claim_of_a_shared_folder_is_refused_with_its_remedy(tmp_path: Path) -> None:
+    """A crash leaves one: the link to the folder may have been made, or not."""
+    home, shared = tmp_path / "home", tmp_path / "shared"
+    shared.mkdir()
+    claim = shared / "used-by.txt"
+    claim.touch()
+    with pytest.raises(InvalidArgument, match=r"used-by\.txt is empty.*delete that file"):
+        await eventproc.open(home, durability="os", chunks=shared)
+    claim.unlink()
+    async with eventproc.open(home, durability="os", chunks=shared):
+        assert claim.read_text() == f"{home.resolve()}\n"
