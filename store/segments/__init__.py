@@ -65,6 +65,7 @@ from eventproc.store.segments.priorities import (
 )
 from eventproc.store.segments.rates import (
     SegmentRate as SegmentRate,
+    rates_known_ms as rates_known_ms,
     segment_rates as segment_rates,
     write_rate as write_rate,
     written_streams as written_streams,

@@ -14,6 +14,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import SET_BACK_MS
 from eventproc.store.segments.extents import find_extent
 from eventproc.store.segments.state import segment_ids
 
@@ -61,6 +62,7 @@ def segment_rates(
     windows_ms: in ascending order.
     A segment that is younger than a window counts as silent before it was created. If events of a window may have been
     truncated, the rate is that of the time since the head; events that were truncated before it count as none.
+    A segment counts as silent, too, while its rates are not known (`rates_known_ms`).
     Cost: one look-up if nothing was appended in any window; else the halving, up to 0.2 ms, for each window.
     """
     ends = tx.execute(_ENDS, (stream_id, segment)).fetchone()
@@ -70,7 +72,7 @@ def segment_rates(
     found: list[SegmentRate] = []
     for window_ms in reversed(windows_ms):
         since_ms = tx.now_ms - window_ms
-        if last_ms < since_ms or low >= tail:
+        if last_ms < since_ms or low >= tail or _is_ahead(tx, last_ms):
             found.append(_NONE)
             continue
         extent = find_extent(tx, stream_id, segment, (low, tail), "last_time", since_ms)
@@ -86,6 +88,20 @@ def segment_rates(
         found.append(SegmentRate((tail_number - number) * 1000 / took_ms, (tail - offset) * 1000 / took_ms))
         low = max(extent.start, low)  # a shorter window begins no earlier
     return tuple(reversed(found))
+
+
+def rates_known_ms(tx: Tx, stream_id: int, segment: SegmentId) -> int | None:
+    """Return from when on the rates of a segment are known, wall ms; None if they are. One look-up.
+
+    Times of events never decrease in a segment. After the wall clock was set back, its new events have the time of the
+    last one from before, until the clock has come as far again.
+    """
+    ends = tx.execute(_ENDS, (stream_id, segment)).fetchone()
+    return None if ends is None or not _is_ahead(tx, ends[4]) else int(ends[4])
+
+
+def _is_ahead(tx: Tx, last_ms: int) -> bool:
+    return last_ms > tx.now_ms + SET_BACK_MS
 
 
 def write_rate(tx: Tx, stream_id: int) -> float:

@@ -61,6 +61,23 @@ async def scales(ep: Eventproc) -> list[Request]:
     return [each for each in await ep.requests.list() if each.kind == "scale"]
 
 
+async def test_a_policy_waits_until_the_clock_has_come_as_far_as_before_it_was_set_back(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    """New events have the time of the last one until then: their rates are not known."""
+    stream = await ep.create_stream("s/t", scaling=by_events())
+    async with written_to(stream, TARGET // 2):
+        await anyio.sleep(60)
+        clock.step_wall(-50_000)
+        await anyio.sleep(40)
+        assert await scales(ep) == []
+        described = await stream.describe()
+        assert described.scaling is not None
+        (seen,) = described.scaling.segments
+        assert seen.reason == "young: left alone for 14 s more"
+        assert seen.rates == (0, 0, 0, 0)
+
+
 async def test_a_burst_scales_a_stream_up_and_quiet_scales_it_down(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t", scaling=by_events(segments_max=4))
     async with written_to(stream, 3 * TARGET):

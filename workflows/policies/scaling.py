@@ -18,7 +18,7 @@ from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import StreamState
 from eventproc.store.records import from_json
 from eventproc.store.requests import RequestOrigin, find_request, pending_of
-from eventproc.store.segments import SegmentRate, segment_rates
+from eventproc.store.segments import SegmentRate, rates_known_ms, segment_rates
 from eventproc.workflows.requests import ScaleStream
 
 
@@ -44,7 +44,7 @@ class ScalingDescription:
 def wanted_scale(tx: Tx, stream: StreamRecord) -> ScaleStream | None:
     """Return the scale that the policy of the stream asks for now, None if it asks for none or waits.
 
-    Cost: one look-up for each active segment, and the halving of `segment_rates` for those that were written to.
+    Cost: two look-ups for each active segment, and the halving of `segment_rates` for those that were written to.
     """
     if not stream.config.scaling.goes_by_rate or stream.state is not StreamState.ACTIVE:
         return None
@@ -82,6 +82,8 @@ def _plan(tx: Tx, stream: StreamRecord) -> ScalePlan:
         shortest, second, third, longest = segment_rates(tx, stream.stream_id, segment.id, windows)
         # A segment that began before the oldest epoch kept is at least as old as that one.
         began_ms = history.epoch(max(epoch_of(segment.id), history.first)).created_ms
+        # While the rates are not known, the segment is left alone, as if it began when they are.
+        began_ms = rates_known_ms(tx, stream.stream_id, segment.id) or began_ms
         rates = (value(shortest), value(second), value(third), value(longest))
         loads.append(SegmentLoad(segment, tx.now_ms - began_ms, rates))
     return plan_scale(policy, loads)
