@@ -22,6 +22,7 @@ from eventproc.store.model.ingestion import (
     decode_positions,
     encode_positions,
 )
+from eventproc.store.model.limits import SET_BACK_MS
 from eventproc.store.model.list_pages import NO_LIMIT
 
 _GROUP: Final = ", ".join(attrs.fields_dict(IngestGroup))
@@ -221,11 +222,14 @@ def count_task(tx: Tx, task_id: str) -> None:
 
 
 def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
-    """Delete the oldest tasks whose ends were counted, beyond `kept` of them, with their logs."""
+    """Delete the oldest tasks whose ends were counted, beyond `kept` of them, with their logs.
+
+    Those that ended later than now are the oldest: they ended before the wall clock was set back.
+    """
     rows = tx.execute(
         "SELECT id FROM ingest_task WHERE supervisor = ? AND counted = 1"
-        f" ORDER BY finished_ms DESC, id DESC LIMIT {NO_LIMIT} OFFSET ?",
-        (supervisor, kept),
+        f" ORDER BY finished_ms > ?, finished_ms DESC, id DESC LIMIT {NO_LIMIT} OFFSET ?",
+        (supervisor, tx.now_ms + SET_BACK_MS, kept),
     ).fetchall()
     for row in rows:
         tx.execute("DELETE FROM ingest_task WHERE id = ?", row)
