@@ -187,15 +187,16 @@ async def _delete_scope(ctx: TaskContext) -> Mapping[str, str | int]:
 
     try:
         streams = await ctx.db.read(left)
-        before = ctx.done
-        for number, (name, stream_id, sealed) in enumerate(streams):
-            ctx.progress(before + number, before + len(streams))
+        # What a dead attempt deleted last, its progress does not count: the total says how many there were.
+        total = max(ctx.total or 0, ctx.done + len(streams))
+        for done, (name, stream_id, sealed) in enumerate(streams, total - len(streams)):
+            ctx.progress(done, total)
             await ctx.save()
             with suppress(NotFound, StreamReplaced):  # the last attempt deleted it, or somebody else did
                 if not sealed:
                     await run_request(ctx.db, SealStream(name, stream_id))
                 await run_request(ctx.db, DeleteStream(name, stream_id))
-        ctx.progress(before + len(streams), before + len(streams))
+        ctx.progress(total, total)
         await ctx.save()
         await run_request(ctx.db, DeleteScope(scope))
     except NotFound:

@@ -473,9 +473,13 @@ async def test_a_task_that_kills_its_instances_fails_in_the_end(world: Simulated
 
 @pytest.mark.acceptance("B14", differs="a stream has no row of its bucket, so none can be left behind")
 @pytest.mark.acceptance("B20", differs="the scope's streams are deleted by a task, with progress")
+@pytest.mark.parametrize("fault", [Fault("task.run.committed"), Fault("task.run.begun", nth=3)])
 @in_simulated_world
-async def test_a_large_scope_is_deleted_by_a_task_whose_instance_dies(world: SimulatedWorld) -> None:
-    first = await world.start(faults=[("task.run.committed", "die")])
+async def test_a_large_scope_is_deleted_by_a_task_whose_instance_dies(
+    world: SimulatedWorld, fault: Fault
+) -> None:
+    """Its result counts all streams: also the last one before the death, which no progress counts."""
+    first = await world.start(faults=[fault])
     await world.ep.create_scope("s")
     for number in range(6):
         await world.ep.create_stream(f"s/t{number}")
@@ -484,6 +488,7 @@ async def test_a_large_scope_is_deleted_by_a_task_whose_instance_dies(world: Sim
     await world.start()
     ended = await world.ep.tasks.wait(task.id)
     assert (ended.status, ended.result, ended.attempt) == (TaskStatus.DONE, {"streams": 6}, 2)
+    assert (ended.done, ended.total) == (6, 6)
     assert await world.ep.scopes() == []
     await check(world.ep.db)
 
