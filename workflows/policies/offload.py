@@ -54,7 +54,7 @@ class OffloadTask:
 def wanted_offload(tx: Tx, stream: StreamRecord, passed: PassedOffsets) -> OffloadTask | None:
     """Return the offload that the policy of a stream asks for now, None if it asks for none.
 
-    passed: what earlier looks passed; advanced by this one.
+    passed: what earlier looks passed; advanced by this one, which forgets segments that are gone.
     Cost: in each segment what `cold_events` costs, and about 40 look-ups for a limit of size. No event is decoded.
     """
     policy = stream.config.offload
@@ -64,8 +64,10 @@ def wanted_offload(tx: Tx, stream: StreamRecord, passed: PassedOffsets) -> Offlo
     since_ms = max(kept_since(tx, sizes, policy.age_ms, policy.size_bytes))
     task = OffloadTask(stream.name, min(max(tx.now_ms - since_ms + 1, 0), INT_MAX))
     size_bytes = 0
-    for segment in segment_ids(tx, stream.stream_id):
-        at = (stream.stream_id, segment)
+    places = [(stream.stream_id, segment) for segment in segment_ids(tx, stream.stream_id)]
+    for gone in passed.keys() - places:
+        del passed[gone]
+    for at in places:
         found = cold_events(tx, *at, passed.get(at, 0), tx.now_ms - task.older_than_ms)
         passed[at] = found.passed
         size_bytes += found.bytes
