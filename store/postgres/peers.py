@@ -40,6 +40,10 @@ MISSED_LOOKS: Final = 3
 """Looks in a row that did not show its lock after which an opening is dead. Higher: deaths show later; lower: one whose
 connection broke counts as dead before it has another one (RECONNECT_S_MAX)."""
 
+MISSED_MAX: Final = 10_000
+"""Openings without a row that are remembered as missed. If more were asked for, all are forgotten, and those that are
+asked for again count as alive for MISSED_LOOKS. Higher: more memory, 0.2 kB each; lower: deaths show later."""
+
 FORGET_MS: Final = 24 * 3_600_000
 """How long the row of a dead opening is kept, in ms: an opening that cannot reach the server for longer cannot learn
 the outcome of its last commit, and stops."""
@@ -383,6 +387,8 @@ class ServerPeers(Peers):
             return True
         if instance_id in view.pids:
             return view.missed.get(instance_id, 0) < MISSED_LOOKS
+        if len(self._missed) > MISSED_MAX:
+            self._missed.clear()
         return view.number - self._missed.setdefault(instance_id, view.number) < MISSED_LOOKS
 
     def live(self) -> list[str]:
