@@ -73,6 +73,8 @@ class TableSystem:
         """Remove the rows of a table; with bounds, of the intervals that lie within them.
 
         The files are deleted a day later. The events are not ingested again: the offsets stay as they are.
+        A table that is written again has the columns of all specs that ever wrote to it; a spec may change their types
+        as long as the table is empty.
 
         Args:
             name: the table.
