@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from eventproc.store.database import Tx, Watch, find_number
-from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES, KAFKA_PENDING
+from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES, KAFKA_PENDING, note_key
 from eventproc.store.groups.records import (
     GENERATION,
     GROUP,
@@ -128,11 +128,13 @@ def note_committed(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
 
 
 def delete_segment_rows(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
-    """Remove the rows of segments."""
+    """Remove the rows of segments, with what clients of Kafka said of them."""
+    gone = list(keys)
     tx.executemany(
         "DELETE FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
-        [(group, *key) for key in keys],
+        [(group, *key) for key in gone],
     )
+    delete_all(tx, KAFKA_NOTES, [note_key(group, key) for key in gone])
 
 
 def write_owner(
