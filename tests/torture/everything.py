@@ -146,14 +146,14 @@ class EverythingRun:
         self._processes.setdefault(kind, []).append(started)
 
     async def _back_up(self) -> None:
-        """Make a backup and check it, again and again."""
+        """Make a backup and check it, again and again: the first one now, and one in each part of a short run."""
+        into, pause_s = self._folder / "backup", min(BACKUP_S, self._seconds / PARTS)
         while not self._use.is_over:
-            await anyio.sleep(BACKUP_S)
-            into = self._folder / "backup"
             for command in (["-C", self._address, "backup", str(into)], ["verify", str(into)]):
                 (await to_thread.run_sync(partial(shell, *command))).ok()
             await to_thread.run_sync(shutil.rmtree, into)
             self._use.counts["backups"] += 1
+            await anyio.sleep(pause_s)
 
     # The end.
 
