@@ -24,19 +24,17 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
     PRAVEGA,
-    TRUNCATABLE,
     GroupOptions,
     allow_truncation,
     delete_group,
     get_group,
     note_committed,
-    truncatable_key,
 )
 from eventproc.store.groups.pravega_groups import PRAVEGA_GROUP, PravegaGroup, group_log_name
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import AlreadyExists, InvalidCut, NotFound, Truncated, VersionConflict
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import Versioned, create, delete_all, find, replace
+from eventproc.store.records import Versioned, create, find, replace
 
 
 def create_pravega_group(tx: Tx, name: str, asked: PravegaGroup) -> PravegaGroup:
@@ -78,13 +76,10 @@ def update_pravega_group(tx: Tx, name: str, asked: PravegaGroup) -> int:
         raise VersionConflict(key=name, expected=asked.generation, actual=found.value.generation)
     group = attrs.evolve(asked, generation=asked.generation + 1)
     replace(tx, PRAVEGA_GROUP, found, group)
-    left = {each.name: each.stream_id for each in get_group(tx, name).streams}
     updates: list[Update] = [GroupReset(tuple(_starts(tx, group)))]
     if (options := _options(group)) != get_group(tx, name).options:
         updates.append(OptionsChanged(options))
     change(tx, name, *updates)
-    kept = group.starts if group.release != "none" else ()
-    delete_all(tx, TRUNCATABLE, [truncatable_key(name, left[each]) for each in left if each not in kept])
     return group.generation
 
 

@@ -30,6 +30,7 @@ from eventproc.store.groups import (
     GROUP,
     KAFKA,
     PRAVEGA,
+    TRUNCATABLE,
     GroupKind,
     GroupRecord,
     SegmentKey,
@@ -41,6 +42,7 @@ from eventproc.store.groups import (
     stored_assignments,
     stored_members,
     stored_waits,
+    truncatable_key,
     with_patience,
     write_owner,
     write_segment,
@@ -48,7 +50,7 @@ from eventproc.store.groups import (
 )
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import GroupNotEmpty, NotAReaderGroup
-from eventproc.store.records import Versioned, get, replace
+from eventproc.store.records import Versioned, delete_all, get, replace
 from eventproc.store.replicated import FoldedState, ReplicatedType, append, fold_tail
 from eventproc.store.segments import segment_state
 
@@ -173,7 +175,10 @@ def member_rows(state: GroupState) -> dict[str, tuple[str, int, int]]:
 
 
 def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, after: GroupState) -> None:
-    """Write the record and the rows that differ, and wake the group's subscribers."""
+    """Write the record and the rows that differ, and wake the group's subscribers.
+
+    What the group let be truncated of a stream counts no longer once it has left the stream.
+    """
     name, old, new = record.key, member_rows(before), member_rows(after)
     replace(tx, GROUP, record, recorded(record.value, after))
     for reader in old:
@@ -183,6 +188,8 @@ def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, afte
         if old.get(reader) != new[reader]:
             insert_member(tx, name, reader, instance=instance, epoch=epoch, joined_ms=joined_ms)
     write_segments(tx, name, before, after)
+    left = {each.stream_id for each in before.streams} - {each.stream_id for each in after.streams}
+    delete_all(tx, TRUNCATABLE, [truncatable_key(name, each) for each in sorted(left)])
     tx.wake(channel_of(name))
 
 

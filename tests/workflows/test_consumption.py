@@ -144,6 +144,23 @@ async def test_a_manual_group_keeps_what_it_has_not_allowed_to_be_truncated(
     assert await head_after(ep) == at(stream, 9)
 
 
+async def test_what_a_group_allowed_counts_no_longer_once_it_has_left_the_stream(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+    await ep.create_stream("s/other")
+    await write(stream, clock, 10)
+    group = await group_at(ep, "s/g", at(stream, 9), retains="manual")
+    await group_at(ep, "s/behind", at(stream, 0))
+    await group.allow_truncation(at(stream, 8))
+    await group.reset(streams=["s/other"])
+    await group.reset(streams=["s/t"])
+    await (await ep.group("s/behind")).delete()
+    assert await head_after(ep) == at(stream, 0)
+    await group.allow_truncation(at(stream, 2))
+    assert await head_after(ep) == at(stream, 2)
+
+
 async def test_a_group_in_the_middle_of_a_split_keeps_its_own_half(
     ep: Eventproc, clock: VirtualClock
 ) -> None:
