@@ -24,7 +24,7 @@ from eventproc.processors.dead_letters.operations import choose, list_letters, r
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.store.catalog import get_writable_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.delayed_events import NewDelayedEvent, cancel_delayed, store_delayed
+from eventproc.store.delayed_events import NewDelayedEvent, cancel_delayed, forget_delayed, store_delayed
 from eventproc.store.faults import Step
 from eventproc.store.groups import SHARE, GroupStream
 from eventproc.store.jobs import (
@@ -233,6 +233,7 @@ class Jobs(Generic[P, R]):
             )
             if insert_job(tx, new) is not None:
                 return
+            forget_delayed(tx, [delayed_id(self._group, job.id)])  # of a group of this name that was deleted
             if made.delay is None:
                 append_emissions(tx, [made._replace(stream=stream)])
                 return

@@ -47,6 +47,20 @@ async def test_the_result_of_a_job_is_what_its_handler_returned(ep: Eventproc) -
     assert await jobs.job(later.id).result(timeout_ms=0) == {"size": 1}
 
 
+@pytest.mark.parametrize("delay_ms", [None, 7_200_000])
+async def test_a_job_takes_the_place_of_a_delayed_one_of_a_group_that_was_deleted(
+    ep: Eventproc, delay_ms: int | None
+) -> None:
+    await with_jobs(ep, [])
+    jobs, group = ep.jobs(GROUP, JOBS), await ep.create_share_group(GROUP, [JOBS])
+    await jobs.submit(b"old", id="a", delay_ms=7_200_000)
+    await group.delete()
+    await ep.create_share_group(GROUP, [JOBS])
+    await jobs.submit(b"new", id="a", delay_ms=delay_ms)
+    assert [each.payload for each in await jobs.list()] == [b"new"]
+    assert [each.payload for each in await ep.delayed.list()] == ([] if delay_ms is None else [b"new"])
+
+
 async def test_results_have_a_type(ep: Eventproc) -> None:
     await with_jobs(ep, [])
     app = App()
