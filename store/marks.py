@@ -37,6 +37,7 @@ from eventproc.store.due_looks import DUE, LOOK_PAUSE_MS, pause_ms, set_due
 from eventproc.store.model.cuts import DividedCut, StreamCut, divide_cut, verify_cut
 from eventproc.store.model.errors import CorruptRecord, InvalidCut
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import SET_BACK_MS
 from eventproc.store.model.mark_bytes import decode_mark, encode_mark
 from eventproc.store.model.time_marks import (
     UNKNOWN,
@@ -361,7 +362,7 @@ def _look(
     if pause_ms(due_ms, tx.now_ms) > 0 and not at_once:
         set_due(tx, stream, due_ms)
         return
-    found = _notes_of(tx, stream) if notes is None else notes
+    found = [_following_clock(tx, each) for each in (_notes_of(tx, stream) if notes is None else notes)]
     live = live_notes({each.key: each.value for each in found}, tx.now_ms)
     before = _forget(tx, stream, [each for each in found if each.key not in live])
     mark = next_mark(before.value.last, live.values(), before.value.gone)
@@ -370,6 +371,13 @@ def _look(
     last = before.value.last if mark is None else mark
     replace(tx, MARKS, before, attrs.evolve(before.value, last=last, looked_ms=tx.now_ms))
     set_due(tx, stream, None)
+
+
+def _following_clock(tx: Tx, note: Versioned[WriterNote]) -> Versioned[WriterNote]:
+    """Let a note from before the wall clock was set back count as made now, or it would count until then."""
+    if note.value.noted_ms <= tx.now_ms + SET_BACK_MS:
+        return note
+    return replace(tx, NOTES, note, attrs.evolve(note.value, noted_ms=tx.now_ms))
 
 
 def _forget(tx: Tx, name: str, notes: Sequence[Versioned[WriterNote]]) -> Versioned[StreamMarks]:

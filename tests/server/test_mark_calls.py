@@ -220,6 +220,19 @@ async def test_marks_follow_when_the_clock_is_set_back(ep: Eventproc, stream: St
     assert [mark[0] for mark in await marks(ep)] == [10, 20, 30]
 
 
+async def test_a_silent_writer_holds_time_up_no_longer_when_the_clock_is_set_back(
+    ep: Eventproc, stream: Stream
+) -> None:
+    cut = await write(stream, 1)
+    for writer, time in (("silent", 10), ("live", 20)):
+        assert await note(ep, writer, time, cut) is SUCCESS
+    clock_of(ep).step_wall(-3_600_000)
+    for wait_ms, time, expected in ((0, 30, [10]), (WRITER_SILENT_MS - 1, 40, [10]), (1_000, 50, [10, 50])):
+        clock_of(ep).advance(wait_ms)
+        assert await note(ep, "live", time, cut) is SUCCESS
+        assert [mark[0] for mark in await marks(ep)] == expected
+
+
 async def test_marks_follow_the_segments_of_a_stream_that_is_split(ep: Eventproc, stream: Stream) -> None:
     before = await write(stream, 2)
     await stream.split(0)
