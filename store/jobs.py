@@ -225,9 +225,12 @@ def cancel_jobs_of(tx: Tx, stream: str) -> None:
 
 def delete_jobs(tx: Tx, group: str) -> None:
     """Forget the jobs of a group that is deleted, and wake those that wait for them."""
-    rows = tx.execute("DELETE FROM job WHERE group_name = ? RETURNING job_id", (group,)).fetchall()
-    for (job,) in rows:
-        tx.wake(_channel(group, job))
+    _delete_jobs(tx, "group_name = ?", group)
+
+
+def delete_jobs_in(tx: Tx, scope: str) -> None:
+    """Forget the jobs of groups that a scope never had, and that is deleted, as `delete_jobs` those of the others."""
+    _delete_jobs(tx, "group_name >= ? AND group_name < ?", f"{scope}/", f"{scope}0")
 
 
 def delayed_id(group: str, job: str) -> str:
@@ -278,6 +281,12 @@ def forget_jobs(tx: Tx) -> bool:
         (tx.now_ms - KEPT_MS, FORGOTTEN_A_STEP),
     )
     return done.rowcount >= FORGOTTEN_A_STEP
+
+
+def _delete_jobs(tx: Tx, where: str, *values: str) -> None:
+    rows = tx.execute(f"DELETE FROM job WHERE {where} RETURNING group_name, job_id", values).fetchall()
+    for group, job in rows:
+        tx.wake(_channel(group, job))
 
 
 def _change(

@@ -24,11 +24,12 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, delete_group, group_names
+from eventproc.store.jobs import delete_jobs_in
 from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
-from eventproc.store.records import count_keys, create, delete, find, replace
+from eventproc.store.records import Versioned, count_keys, create, delete, find, replace
 from eventproc.store.replicated import SYNCHRONIZER, delete_named, named_objects
 from eventproc.store.tables import delete_tables_in
 from eventproc.workflows import delete_stream, seal_stream
@@ -78,8 +79,7 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
             tables=tables,
         )
     delete_tables_in(tx, name)
-    delete(tx, SCOPE, found)
-    tx.wake(SCOPES)
+    _remove(tx, found)
 
 
 def check(tx: Tx, request: DeleteScope) -> bool:
@@ -114,11 +114,16 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     if delete_tables_in(tx, request.scope, limit=TABLES_A_STEP):
         return False
     if not (names := stream_names(tx, request.scope, limit=1)):
-        delete(tx, SCOPE, scope)
-        tx.wake(SCOPES)
+        _remove(tx, scope)
         return True
     stream = get_stream(tx, names[0]).value
     if not seal_stream.apply(tx, SealStream(stream.name, stream.stream_id), request_id):
         return False
     delete_stream.apply(tx, DeleteStream(stream.name, stream.stream_id), request_id)
     return False
+
+
+def _remove(tx: Tx, scope: Versioned[Scope]) -> None:
+    delete_jobs_in(tx, scope.key)
+    delete(tx, SCOPE, scope)
+    tx.wake(SCOPES)

@@ -61,6 +61,19 @@ async def test_a_job_takes_the_place_of_a_delayed_one_of_a_group_that_was_delete
     assert [each.payload for each in await ep.delayed.list()] == ([] if delay_ms is None else [b"new"])
 
 
+async def test_the_jobs_of_a_deleted_scope_are_forgotten_also_those_of_a_group_that_never_was(
+    ep: Eventproc,
+) -> None:
+    jobs = ep.jobs(GROUP, JOBS)
+    for payload in (b"old", b"new"):
+        await with_jobs(ep, [])
+        job = await jobs.submit(payload, id="a")
+        assert ((found := await job.describe()).state, found.payload) == ("waiting", payload)
+        await ep.delete_scope("s", recursive=True)
+        with pytest.raises(NotFound):
+            await job.describe()
+
+
 async def test_results_have_a_type(ep: Eventproc) -> None:
     await with_jobs(ep, [])
     app = App()
