@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -26,8 +24,8 @@ from benchmarks import (
     topics,
     transactions,
 )
-from benchmarks.peers import EVENTS_MAX, NATS, NATS_AT_ONCE, QUEUES, REDIS, Peer
-from benchmarks.samples import Sample, Side
+from benchmarks.peers import FAUST, NATS, NATS_AT_ONCE, QUEUES, REDIS, Peer
+from benchmarks.samples import Side, imported
 
 
 class Class(StrEnum):
@@ -120,17 +118,6 @@ _SERVING: Final = "benchmarks.serving"
 _SPARK: Final = "benchmarks.spark"
 
 
-def _imported(name: str, module_name: str) -> Callable[..., Awaitable[Sample]]:
-    """Return a side of a module that is imported when it runs: the other sides are measured without its libraries."""
-
-    async def side(*arguments: object) -> Sample:
-        module = import_module(module_name)
-        sample: Sample = await getattr(module, name)(*arguments)
-        return sample
-
-    return side
-
-
 def _served(
     name: str,
     sides: tuple[str, str],
@@ -143,7 +130,7 @@ def _served(
     module: str = _SERVING,
 ) -> Case:
     """Return a measurement of a serving process. sides: ours and the floor. counts: of a run, and of a quick one."""
-    ours, floor = (_imported(each, module) for each in sides)
+    ours, floor = (imported(each, module) for each in sides)
     count, quick = counts
     of: dict[str, Any] = {"ours": ours, "floor": floor, "count": count, "quick_count": quick}
     return Case(name=name, unit=unit, classes=classes, bar=bar, kind=kind, **of)
@@ -155,8 +142,8 @@ def _spark_job(name: str, ours: str, floor: str, kind: Bar, bar: float, count: i
         name=name,
         unit="s",
         classes=(Class.FSYNC,),
-        ours=_imported(ours, "benchmarks.spark_jobs"),
-        floor=_imported(floor, "benchmarks.spark_jobs"),
+        ours=imported(ours, "benchmarks.spark_jobs"),
+        floor=imported(floor, "benchmarks.spark_jobs"),
         count=count,
         quick_count=0,
         bar=bar,
@@ -165,16 +152,6 @@ def _spark_job(name: str, ours: str, floor: str, kind: Bar, bar: float, count: i
 
 
 _TXNS: Final = "transactions/s"
-
-
-FAUST: Final = Peer(
-    name="Faust",
-    side=_imported("faust_state", _KAFKA),
-    is_installed=lambda: find_spec("faust") is not None,
-    settings="a table in memory; its broker is `eventproc serve --kafka`, which syncs",
-    count_max=EVENTS_MAX,
-    durabilities=("fsync",),
-)
 
 
 def _rated(name: str, unit: str, side: Side, floor: Side, count: int, value_min: float) -> Case:
@@ -210,7 +187,7 @@ def _events(name: str, side: Side, floor: Side, classes: tuple[Class, ...], bar:
 
 def _observed(name: str, ours: str, floor: str) -> Case:
     """Return a measurement of what observing costs."""
-    side, other = _imported(ours, "benchmarks.observed"), _imported(floor, "benchmarks.observed")
+    side, other = imported(ours, "benchmarks.observed"), imported(floor, "benchmarks.observed")
     case = _events(name, side, other, (Class.PAGE_CACHE,))
     return attrs.evolve(case, count=2_000_000, quick_count=500_000)
 
@@ -249,7 +226,7 @@ def _on_server(name: str, unit: str, side: Side, count: int, bar: float) -> Case
         name=f"server_{name}",
         unit=unit,
         classes=(Class.FSYNC,),
-        ours=partial(_imported("on_server", _SERVERS), side),
+        ours=partial(imported("on_server", _SERVERS), side),
         floor=side,
         count=count,
         quick_count=0,
@@ -260,9 +237,9 @@ def _on_server(name: str, unit: str, side: Side, count: int, bar: float) -> Case
 
 def _processes(name: str, unit: str, count: int, bar: float) -> Case:
     """Return a measurement of four processes on a server, whose floor is one."""
-    one = _imported(f"one_{name.removesuffix('s')}", _SERVERS)
+    one = imported(f"one_{name.removesuffix('s')}", _SERVERS)
     case = _on_server(f"four_{name}", unit, one, count, bar)
-    return attrs.evolve(case, ours=_imported(f"four_{name}", _SERVERS))
+    return attrs.evolve(case, ours=imported(f"four_{name}", _SERVERS))
 
 
 def _group(name: str, side: Side, recorded: Recorded) -> Case:
@@ -521,8 +498,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="spark_read",
                 unit="events/s",
                 classes=(Class.FSYNC,),
-                ours=_imported("read", _SPARK),
-                floor=_imported("read_parquet", _SPARK),
+                ours=imported("read", _SPARK),
+                floor=imported("read_parquet", _SPARK),
                 count=2_000_000,
                 quick_count=0,
                 bar=2_000_000,
@@ -532,8 +509,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="spark_copy",
                 unit="events/s",
                 classes=(Class.FSYNC,),
-                ours=_imported("copy", _SPARK),
-                floor=_imported("copy_parquet", _SPARK),
+                ours=imported("copy", _SPARK),
+                floor=imported("copy_parquet", _SPARK),
                 count=2_000_000,
                 quick_count=0,
                 bar=0.8,
@@ -543,8 +520,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="spark_small_batch",
                 unit="ms",
                 classes=(Class.FSYNC,),
-                ours=_imported("small_batch", _SPARK),
-                floor=_imported("small_batch_trivial", _SPARK),
+                ours=imported("small_batch", _SPARK),
+                floor=imported("small_batch_trivial", _SPARK),
                 count=40,
                 quick_count=0,
                 bar=40,
@@ -563,8 +540,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="spark_writers",
                 unit="events/s",
                 classes=(Class.FSYNC,),
-                ours=_imported("beside_stream", "benchmarks.spark_writers"),
-                floor=_imported("beside_parquet", "benchmarks.spark_writers"),
+                ours=imported("beside_stream", "benchmarks.spark_writers"),
+                floor=imported("beside_parquet", "benchmarks.spark_writers"),
                 count=5_000_000,
                 quick_count=0,
                 bar=0.9,
@@ -574,8 +551,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="ingestion",
                 unit="events/s",
                 classes=(Class.FSYNC,),
-                ours=_imported("ingest", "benchmarks.ingestion"),
-                floor=_imported("by_hand", "benchmarks.ingestion"),
+                ours=imported("ingest", "benchmarks.ingestion"),
+                floor=imported("by_hand", "benchmarks.ingestion"),
                 count=1_000_000,
                 quick_count=0,
                 bar=0.5,
@@ -585,8 +562,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="table_publication",
                 unit="ms",
                 classes=(Class.PAGE_CACHE,),
-                ours=_imported("after_many", "benchmarks.tables"),
-                floor=_imported("after_few", "benchmarks.tables"),
+                ours=imported("after_many", "benchmarks.tables"),
+                floor=imported("after_few", "benchmarks.tables"),
                 count=1_000,
                 quick_count=0,
                 bar=2.0,
@@ -596,8 +573,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="hand_over",
                 unit="ms",
                 classes=(Class.PAGE_CACHE,),
-                ours=_imported("hand_over", "benchmarks.hand_over"),
-                floor=_imported("steady", "benchmarks.hand_over"),
+                ours=imported("hand_over", "benchmarks.hand_over"),
+                floor=imported("steady", "benchmarks.hand_over"),
                 count=10,
                 quick_count=0,
                 bar=1_000,
@@ -607,7 +584,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="time_to_query",
                 unit="ms",
                 classes=(Class.FSYNC,),
-                ours=_imported("time_to_query", "benchmarks.hand_over"),
+                ours=imported("time_to_query", "benchmarks.hand_over"),
                 floor=floors.idle,
                 count=10,
                 quick_count=0,
@@ -653,7 +630,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 name="serve_polls",
                 unit="% of a core",
                 classes=(Class.PAGE_CACHE,),
-                ours=_imported("polls", _SERVING),
+                ours=imported("polls", _SERVING),
                 floor=floors.idle,
                 count=20_000,
                 quick_count=5_000,

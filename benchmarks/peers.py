@@ -30,7 +30,18 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import attrs
 
-from benchmarks.samples import KEYS_COUNT, PAYLOAD_BYTES, Sample, Side, Stopwatch, Task, keys, payloads, timed
+from benchmarks.samples import (
+    KEYS_COUNT,
+    PAYLOAD_BYTES,
+    Sample,
+    Side,
+    Stopwatch,
+    Task,
+    imported,
+    keys,
+    payloads,
+    timed,
+)
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -352,3 +363,12 @@ QUEUES: Final = (
     ),
 )
 """Job queues."""
+
+FAUST: Final = Peer(
+    name="Faust",
+    side=imported("faust_state", "benchmarks.kafka_serving"),
+    is_installed=lambda: find_spec("faust") is not None,
+    settings="a table in memory; its broker is `eventproc serve --kafka`, which syncs",
+    count_max=EVENTS_MAX,
+    durabilities=("fsync",),
+)

@@ -6,6 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -103,3 +104,14 @@ async def timed(run: Callable[[], Coroutine[Any, Any, None]], callers: int, coun
         for _ in range(callers):
             tasks.start_soon(run)
     return watch.rate(count)
+
+
+def imported(name: str, module_name: str) -> Callable[..., Awaitable[Sample]]:
+    """Return a side of a module that is imported when it runs: the other sides are measured without its libraries."""
+
+    async def side(*arguments: object) -> Sample:
+        module = import_module(module_name)
+        sample: Sample = await getattr(module, name)(*arguments)
+        return sample
+
+    return side
