@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import accumulate, repeat
-from typing import Final, cast
+from itertools import accumulate
+from typing import Final
 
 from eventproc.groups.state import SegmentOwnership
 from eventproc.store.groups import SegmentKey
@@ -43,11 +43,23 @@ class InFlightRun:
     count: how many events.
     end: offset at which the last event ends.
     remaining: how many events are not finished.
-    newest_ms: the highest event time; one without any counts with its timestamp.
+    times: the event time of each event; none once all are finished.
+    newest_ms: the highest of them.
     attempts_before: calls for its events that ended in other processes: none that is known.
     """
 
-    __slots__ = ("count", "done", "end", "ends", "first", "newest_ms", "owned", "remaining", "size_bytes")
+    __slots__ = (
+        "count",
+        "done",
+        "end",
+        "ends",
+        "first",
+        "newest_ms",
+        "owned",
+        "remaining",
+        "size_bytes",
+        "times",
+    )
 
     def __init__(self, owned: OwnedSegment, run: EventRun) -> None:
         """Create a run of events to be handled. It keeps their offsets only: a payload is freed with its event."""
@@ -56,7 +68,8 @@ class InFlightRun:
         self.count = len(run)
         self.end = run.end
         self.size_bytes = run.end - run.start
-        self.newest_ms = newest_event_time(run)
+        self.times = event_times_of(run)
+        self.newest_ms = max(self.times, default=run.time)
         self.done = bytearray(len(run))
         self.ends = list(accumulate(map(FRAME_BYTES.__add__, map(len, run.payloads)), initial=run.start))
         for low, high, _ in owned.begun.finished:
@@ -112,7 +125,6 @@ class OwnedSegment:
     finished: the progress, without what is finished of runs in flight.
     durable: the progress that was last made durable. is_saved: by this owner.
     must_save: a consumer committed it, so it is saved even if it did not move.
-    event_ms: the highest event time of the runs that were finished here, without a gap; None: none was.
     held: while a joint transaction holds the progress, what was finished before it; nothing behind it may be saved.
     number, offset: of the next event to take.
     next_number, next_offset: of the next event that a consumer delivers; it moves with `poll` and `seek`.
@@ -129,7 +141,7 @@ class OwnedSegment:
         self.key: SegmentKey = assigned.key
         self.durable = assigned.progress
         self.begun = self.finished = progress or assigned.progress
-        self.event_ms: int | None = None
+        self._event_ms: int | None = None  # of the runs that are finished without a gap
         self.held: Progress | None = None
         self.is_saved = self.must_save = self.paused = self.closing = self.truncated = False
         self.waiting_bytes = 0
@@ -190,13 +202,21 @@ class OwnedSegment:
     def finish_run(self, run: InFlightRun) -> None:
         """Note that all events of `run` are finished."""
         self.waiting_bytes -= run.size_bytes
-        run.done, run.ends = bytearray(), []
+        run.done, run.ends, run.times = bytearray(), [], ()
         runs = self._runs
         while runs and not runs[0].remaining:
             done = runs.popleft()
             self.finished = self.finished.finish(done.first, done.count, done.end)
-            if self.event_ms is None or self.event_ms < done.newest_ms:
-                self.event_ms = done.newest_ms
+            if self._event_ms is None or self._event_ms < done.newest_ms:
+                self._event_ms = done.newest_ms
+
+    @property
+    def event_ms(self) -> int | None:
+        """The highest event time of what was finished here, without a gap; None: nothing was. O(events of a run)."""
+        newest = [] if self._event_ms is None else [self._event_ms]
+        if self._runs and (count := self._runs[0].done.find(0)):
+            newest.append(max(self._runs[0].times[:count]))
+        return max(newest, default=None)
 
     @property
     def is_quiet(self) -> bool:
@@ -257,16 +277,14 @@ class OwnedSegment:
         return merge(self.finished.finished, beyond)
 
 
-def newest_event_time(run: EventRun) -> int:
-    """Return the highest event time of a run. An event without one counts with its timestamp."""
+def event_times_of(run: EventRun) -> Sequence[int]:
+    """Return the event time of each event of a run. One without any counts with its timestamp."""
+    appended = [run.time] * len(run) if run.times is None else run.times
     if run.event_times is None:
-        return run.time if run.times is None else max(run.times)
-    if None not in run.event_times:
-        return max(cast("list[int]", run.event_times))
-    appended = repeat(run.time) if run.times is None else run.times
-    return max(
-        at if event_ms is None else event_ms for event_ms, at in zip(run.event_times, appended, strict=False)
-    )
+        return appended
+    return [
+        at if event_ms is None else event_ms for event_ms, at in zip(run.event_times, appended, strict=True)
+    ]
 
 
 def _fewest(ranges: list[FinishedRange], durable: Progress) -> list[FinishedRange]:

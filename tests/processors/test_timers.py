@@ -171,6 +171,26 @@ async def test_a_segment_with_unfinished_events_holds_event_time() -> None:
         assert [key for key, _, _ in await called(ep)] == ["b"]
 
 
+async def test_event_time_comes_as_far_as_the_first_unfinished_event_of_those_read_together(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    """The next owner reads on behind it, and never sees the times of the events before it."""
+
+    async def wait_for_ever(event: Event, heard: HeardCount, context: Context) -> None:
+        if event.key == "c":
+            await anyio.sleep_forever()
+        await hear(event, heard, context)
+
+    async with eventproc_runtime.running(streams=[STREAM, OUT]) as t:
+        await write(t.ep, ("a", 0), ("b", 100), ("c", 95))
+        async with t.ep.run(app_of(wait_for_ever), grace_ms=0):
+            await anyio.sleep(5)
+            assert (await t.ep.state(GROUP).describe()).watermark_ms == 100
+            assert await called(t.ep) == [("a", 10, 1)]
+        await run_until_idle(t.ep, app_of())
+        assert (await t.ep.state(GROUP).describe()).watermark_ms == 100
+
+
 @pytest.mark.parametrize("back_ms", [0, 24 * 3_600_000])
 async def test_a_silent_segment_is_left_out_after_a_while(
     back_ms: int, eventproc_runtime: VirtualRuntime

@@ -170,7 +170,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         times: dict[SegmentKey, int] = {}
         if self._options.on_timer is not None:
             held = outbox.holders() - moved.keys()
-            times = {owned.key: owned.event_ms for owned in moved if owned.event_ms is not None}
+            times = {owned.key: newest for owned in moved if (newest := owned.event_ms) is not None}
         return ProgressCommit(moved, held, times, completed, outbox, counters.finished)
 
     async def _publish(self, commit: ProgressCommit) -> None:
