@@ -33,7 +33,10 @@ def _task_bytes() -> bytes:
 
 
 def _module(task: ChildTask) -> ModuleType:
-    """Import the module of the function: by its name, or from its file, as pytest may have done."""
+    """Import the module of the function: by its name, or from its file, as pytest may have done.
+
+    A program gets the name that `multiprocessing` gives it, so that it does not run here, too.
+    """
     try:
         module = importlib.import_module(task.module)
         if module.__file__ == task.source:
@@ -42,7 +45,8 @@ def _module(task: ChildTask) -> ModuleType:
         if why.name is None or why.name.partition(".")[0] != task.module.partition(".")[0]:
             raise
     assert task.source is not None, f"{task.module} has no file"
-    spec = importlib.util.spec_from_file_location(task.module, task.source)
+    name = "__mp_main__" if task.module == "__main__" else task.module
+    spec = importlib.util.spec_from_file_location(name, task.source)
     assert spec is not None and spec.loader is not None, f"{task.source} is no module"
     module = sys.modules[task.module] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -116,6 +116,33 @@ def test_a_process_that_ends_otherwise_was_not_killed(eventproc_crash: CrashDire
         process.wait_killed()
 
 
+PROGRAM = """
+import os
+from pathlib import Path
+from eventproc.testing import CrashDirectory
+
+class Order(str):
+    pass
+
+async def take(ep, order):
+    os.write(1, f"took {type(order).__name__} {order}\\n".encode())
+
+if __name__ == "__main__":
+    os.write(1, b"began\\n")
+    Path("runs").mkdir()  # fails in a second run
+    with CrashDirectory("data") as crash:
+        os.write(1, crash.start(take, Order("2 apples")).wait_for("took").encode() + b"\\n")
+"""
+
+
+def test_a_program_may_start_its_own_functions(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    with CrashProcess([tmp_path / "program.py"], cwd=tmp_path) as process:
+        assert process.hear() == "began"
+        assert process.hear() == "took Order 2 apples"
+        assert process.finish() == 0
+
+
 def test_a_line_behind_an_empty_one_is_heard(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("print(); print('begins'); print(); print('ready')")
