@@ -36,6 +36,7 @@ from eventproc.store.model.windows import (
     place,
 )
 from eventproc.store.segments import Event
+from eventproc.streams.payloads.mismatch import describe
 
 V = TypeVar("V")
 
@@ -141,7 +142,7 @@ def window_processor(
         late=check_late(late, stream),
         codec=codec,
         kind=windows,
-        make=KeyState(get_args(state.value)[1]).make,
+        make=get_args(state.value)[1],
     )
     return declared.as_processor(stream, options)
 
@@ -162,4 +163,9 @@ def _state_of(value: object, name: str) -> KeyState[Any]:
         raise invalid_argument("value", value.name, reason)
     if value.ttl_ms is not None:
         raise invalid_argument("value", value.name, "windows end by event time: leave ttl_ms out")
+    try:
+        value.encode({"0/1": get_args(value.value)[1]()})
+    except Exception as why:  # of the user's class or codec
+        reason = f"the value of a new window cannot be made: {describe(why)}; give each field a default"
+        raise invalid_argument("value", value.name, reason) from why
     return value

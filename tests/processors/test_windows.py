@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -208,6 +209,40 @@ async def test_the_values_of_windows_are_upgraded_with_their_class() -> None:
         assert await results(ep) == ["a 3"]
 
 
+class Names:
+    """Without a form in JSON."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names = set(names)
+
+
+class NamesCodec:
+    def encode(self, value: dict[str, Names]) -> bytes:
+        return json.dumps({span: sorted(each.names) for span, each in value.items()}).encode()
+
+    def decode(self, data: bytes) -> dict[str, Names]:
+        return {span: Names(names) for span, names in json.loads(data).items()}
+
+
+async def test_the_values_of_windows_may_have_a_codec_of_their_own() -> None:
+    async def add(event: Event, window: Window[Names]) -> None:
+        window.value.names.add(event.payload.decode())
+
+    async def say(window: Window[Names], context: Context) -> None:
+        context.emit(OUT, " ".join(sorted(window.value.names)).encode(), key=window.key)
+
+    async with system() as ep:
+        await write(ep, "a", 1, 2, 1, 11)
+        value = KeyState(dict[str, Names], codec=NamesCodec())
+        await run_until_idle(ep, app_of(add, value=value, on_close=say))
+        assert await results(ep) == ["a e1 e2"]
+
+
+class Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 async def wrong(window: Window[Count]) -> None: ...
 
 
@@ -224,6 +259,7 @@ async def of_text(event: Event[str], window: Window[Count]) -> None: ...
         (count, {"value": None}, "value"),
         (count, {"value": KeyState(Count)}, "value"),
         (count, {"value": KeyState(dict[str, Count], ttl_ms=1)}, "value"),
+        (count, {"value": KeyState(dict[str, Named], codec=NamesCodec())}, "value"),
         (count, {"late": "late"}, "stream name"),
         (count, {"late": 5}, "late"),
         (count, {"late": STREAM}, "late"),
