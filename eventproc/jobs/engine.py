@@ -185,14 +185,13 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
             discard_jobs(tx, group, accepted & cancelled)
         going_on = ((each.job, part) for each, part in commit.progress.items() if each in held)
         note_progress(tx, group, {job: part for job, part in going_on if job is not None})
-        dead = {each for each, _ in commit.outbox.letters}  # `append_letters` notes that they failed
         done: dict[str, bytes | None] = {}
         given_up: dict[str, tuple[str, int]] = {}
         for each in commit.accepted:
             if each.job is not None and each in held:
                 if each.has_result:
                     done[each.job] = each.result
-                elif each not in dead:
+                else:  # also of a dead letter, which has the error without its class
                     given_up[each.job] = each.error or "", each.deliveries
         end_jobs(tx, group, done)
         fail_jobs(tx, group, given_up)

@@ -167,7 +167,7 @@ async def test_a_job_that_fails_for_good_says_why_and_can_be_retried() -> None:
     @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=2, wait_ms=1_000))
     async def work(event: Event) -> str:
         if not works:
-            raise ValueError("no such address")
+            raise TimeoutError if event.payload == b"silent" else ValueError("no such address")
         return "sent"
 
     async with eventproc.open_memory(clock=VirtualClock()) as ep:
@@ -179,12 +179,15 @@ async def test_a_job_that_fails_for_good_says_why_and_can_be_retried() -> None:
                 await job.result()
             (letter,) = await ep.dead_letters(GROUP).list()
             assert letter.job == job.id
-            assert (await job.describe()).attempts == 2
+            found = await job.describe()
+            assert (found.attempts, found.error) == (2, "ValueError: no such address")
+            with pytest.raises(JobFailed, match="TimeoutError"):
+                await (await jobs.submit(b"silent")).result()
             works = True
             assert await job.retry()
             assert await job.result() == "sent"
             assert not await job.retry()
-        assert await ep.dead_letters(GROUP).list() == []
+        assert [each.payload for each in await ep.dead_letters(GROUP).list()] == [b"silent"]
 
 
 @in_virtual_time
