@@ -124,14 +124,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     if FIXTURE not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(test):
         return (yield)
     runtime = cast("VirtualRuntime", pyfuncitem.funcargs[FIXTURE])
+    world = cast("SimulatedWorld | None", pyfuncitem.funcargs.get(WORLD))  # perhaps of another fixture
 
     @functools.wraps(test)
     def run(**arguments: object) -> None:
-        runtime.run(
-            _in_world,
-            cast("SimulatedWorld | None", arguments.get(WORLD)),
-            functools.partial(test, **arguments),
-        )
+        runtime.run(_in_world, world, functools.partial(test, **arguments))
 
     pyfuncitem.obj = run
     try:

@@ -103,6 +103,23 @@ async def test_race(eventproc_runtime):
 """
 
 
+def test_a_world_may_come_by_a_fixture_of_the_user(tmp_path: Path) -> None:
+    test = """
+@pytest.fixture
+def orders(eventproc_world):
+    return eventproc_world, "shop/orders"
+
+async def test_mail(orders):
+    world, stream = orders
+    await world.start(app)
+    await world.write(stream, b"2 apples", key="ana")
+    await world.settled()
+    assert sent == [b"2 apples"]
+"""
+    code, printed = run_pytest(tmp_path, test)
+    assert (code, "test_mail[asyncio] PASSED" in printed) == (0, True), printed
+
+
 def test_a_failing_seed_is_printed_and_fails_again(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, FAILS_WITH_SOME_SEEDS)
     assert code == 1
