@@ -96,7 +96,7 @@ class Job(Generic[R]):
         Raises:
             TimeoutError: the time is over.
             JobFailed: it failed in all of its attempts.
-            JobCancelled: it was cancelled.
+            JobCancelled: it was cancelled, or its stream was deleted.
             NotFound: no such job, or it ended more than a day ago.
             InvalidArgument: what its handler returned is not of the type that `ep.jobs` was given.
         """

@@ -215,7 +215,7 @@ class JobFailed(Rejected):
 
 @error
 class JobCancelled(Rejected):
-    """Somebody cancelled the job.
+    """The job was cancelled, or its stream was deleted.
 
     Submit it again under another id, if it shall be done.
     """
