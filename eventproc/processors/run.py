@@ -441,7 +441,7 @@ class Running(Openable):
         self.raise_failure()
 
     async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
-        """Return when nothing is left to process in the groups of the app: each had lag 0 at one moment, durably.
+        """Return when nothing was left to process in the groups of the app: all had lag 0 at one moment, durably.
 
         Timers that event time has reached are left to process, too.
 
@@ -460,8 +460,7 @@ class Running(Openable):
         """
         with within(timeout_ms, "the app has work left"):
             async with self._until_failure():
-                for each in self._processors.values():
-                    await self._wait_idle(each)
+                await self._wait_idle()
                 return
             raise Closed(what=self._what)
 
@@ -496,23 +495,25 @@ class Running(Openable):
             return
         raise Closed(what=self._what)
 
-    async def _wait_idle(self, processor: ProcessorRun) -> None:
-        group, pause_ms = processor.options.group, 0
-
-        def is_idle(tx: Tx) -> bool:
-            _verify_names(tx, processor.options)
-            return not describe_any(tx, group).events and not has_due_timers(tx, processor.options)
-
-        clock, watches = self._db.clock, [watch_group(group), watch_share(group), watch_progress(group)]
+    async def _wait_idle(self) -> None:
+        processors, pause_ms, clock = self._processors.values(), 0, self._db.clock
         began_ms = clock.monotonic_ms()
-        with processor.committing_when_idle(), self._db.subscribe(watches) as changes:
-            while not await self._db.read(is_idle):
+        with ExitStack() as stack:
+            for each in processors:
+                stack.enter_context(each.committing_when_idle())
+            watches = [
+                watch(each.options.group)
+                for each in processors
+                for watch in (watch_group, watch_share, watch_progress)
+            ]
+            changes = stack.enter_context(self._db.subscribe(watches))
+            while not await self._db.read(lambda tx: all(_is_idle(tx, each.options) for each in processors)):
                 await anyio.sleep(pause_ms / 1000)
                 pause_ms = min(2 * pause_ms + 1, IDLE_LOOK_MS)
                 net_ms = max(IDLE_NET_MS, (clock.monotonic_ms() - began_ms) // IDLE_NET_SHARE)
                 with anyio.move_on_after(net_ms / 1000):
                     await changes.wait()
-                    while processor.is_busy:  # then there is lag, and another change will follow
+                    while any(each.is_busy for each in processors):  # then there is lag: a change will follow
                         await changes.wait()
 
     @property
@@ -614,15 +615,9 @@ def _set_up(tx: Tx, app: App) -> None:
             ensure_group(tx, options.group, options.streams, options.start)
         except GroupStreamReplaced:
             # An app names its streams: it means the stream that has the name now.
+            says = "processor group %s: stream %s was deleted and created again; reading it from its head"
             for name in adopt_recreated_streams(tx, options.group):
-                tx.after(
-                    partial(
-                        LOG.warning,
-                        "processor group %s: stream %s was deleted and created again; reading it from its head",
-                        options.group,
-                        name,
-                    )
-                )
+                tx.after(partial(LOG.warning, says, options.group, name))
             ensure_group(tx, options.group, options.streams, options.start)
         if options.state is not None:
             _declare_state(tx, options, options.state)
@@ -686,6 +681,11 @@ def _declare_state(tx: Tx, processor: Options, state: KeyState[Any]) -> None:
             f" {state.version}: {remedy}, or drop the state (`eventproc state drop {processor.group}`)"
         )
         raise ProcessorFailed(processor=processor.name, reason=reason)
+
+
+def _is_idle(tx: Tx, processor: Options) -> bool:
+    _verify_names(tx, processor)
+    return not describe_any(tx, processor.group).events and not has_due_timers(tx, processor)
 
 
 def _verify_names(tx: Tx, processor: Options) -> None:

@@ -375,9 +375,14 @@ async def _run_apps(ep: Eventproc, apps: Sequence[App]) -> None:
     await create_streams(
         ep, [name for app in apps for processor in app.processors for name in processor.options.streams]
     )
+    groups = {processor.options.group for app in apps for processor in app.processors}
     async with AsyncExitStack() as stack:
-        for running in [await stack.enter_async_context(ep.run(app)) for app in apps]:
-            await running.wait_idle()
+        running = [await stack.enter_async_context(ep.run(app)) for app in apps]
+        is_idle = False
+        while not is_idle:  # one app may emit to another one that was idle before
+            for each in running:
+                await each.wait_idle()
+            is_idle = not any(each.group.events for each in await ep.processors() if each.name in groups)
 
 
 async def run_child(task: ChildTask, main: Callable[..., Awaitable[object]]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import eventproc
 from eventproc.errors import Closed
 from eventproc.groups import GroupDescription, describe_group
-from eventproc.processors import App, Running, run as running_app
+from eventproc.processors import App, Context, Running, run as running_app
 from eventproc.processors.engine.commit import ProgressCommit, SegmentCommitter
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
@@ -119,6 +119,30 @@ async def test_it_returns_a_few_ms_after_the_last_event_was_handled(
                 began = anyio.current_time()
                 await running.wait_idle()
                 assert anyio.current_time() - began <= 0.005
+
+
+@in_virtual_time
+async def test_it_waits_for_what_a_later_processor_emits_to_an_earlier_one() -> None:
+    app, handled = App(), list[bytes]()
+
+    @app.processor("s/out", group="last")
+    async def last(event: Event) -> None:
+        await anyio.sleep(1)
+        handled.append(event.payload)
+
+    @app.processor(STREAM, group="first")
+    async def first(event: Event, context: Context) -> None:
+        for number in range(3):
+            context.emit("s/out", b"%d" % number, key="a")
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        for name in (STREAM, "s/out"):
+            await ep.create_stream(name)
+        await write(ep, "a")
+        async with ep.run(app) as running:
+            await running.wait_idle()
+            assert handled == [b"0", b"1", b"2"]
 
 
 @in_virtual_time

@@ -160,6 +160,26 @@ def test_a_line_that_never_comes_is_reported_with_those_that_came(eventproc_cras
         process.wait_for("sold")
 
 
+def test_apps_run_until_the_events_that_they_emit_to_each_other_are_handled(
+    eventproc_crash: CrashDirectory,
+) -> None:
+    packing, paying, packed = eventproc.App(), eventproc.App(), list[bytes]()
+
+    @packing.processor("shop/parcels", group="pack")
+    async def pack(event: eventproc.Event) -> None:
+        await anyio.sleep(0.1)
+        packed.append(event.payload)
+
+    @paying.processor("shop/orders", group="pay")
+    async def pay(event: eventproc.Event, context: eventproc.Context) -> None:
+        for _ in range(3):
+            context.emit("shop/parcels", event.payload, key="ana")
+
+    eventproc_crash.write("shop/orders", b"2 apples")
+    eventproc_crash.run_app(packing, paying)
+    assert packed == [b"2 apples"] * 3
+
+
 def test_a_function_that_another_process_cannot_import_is_refused(eventproc_crash: CrashDirectory) -> None:
     async def inner(ep: eventproc.Eventproc) -> None:
         await create(ep)
