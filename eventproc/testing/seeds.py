@@ -12,6 +12,8 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 
+from eventproc.testing.virtual_loop import THREAD_GRACE_S
+
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
@@ -35,10 +37,26 @@ def seeded_schedule(seed: int) -> Iterator[dict[str, object]]:
     private._ALLOW_DETERMINISTIC_SCHEDULING = True
     private._r.seed(seed)
     try:
-        yield {"clock": trio.testing.MockClock(autojump_threshold=0)}
+        yield {"clock": _patient(trio.testing.MockClock(autojump_threshold=0))}
     finally:
         private._ALLOW_DETERMINISTIC_SCHEDULING, state = before
         private._r.setstate(state)
+
+
+def _patient(clock: Any) -> Any:
+    """Return the clock, which now waits for threads as that of asyncio does: they may hold the next result."""
+    import trio.testing
+
+    jump = clock._autojump
+
+    def jump_or_wait() -> None:
+        waits = not clock.autojump_threshold and trio.testing.active_thread_count()
+        clock.autojump_threshold = THREAD_GRACE_S if waits else 0
+        if not waits:
+            jump()
+
+    clock._autojump = jump_or_wait
+    return clock
 
 
 def run_seeded(main: Callable[[*Args], Awaitable[T]], *args: *Args, seed: int) -> T:
