@@ -238,7 +238,7 @@ async def test_the_values_of_windows_may_have_a_codec_of_their_own() -> None:
         assert await results(ep) == ["a e1 e2"]
 
 
-class Named:
+class NeedsName:
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -259,7 +259,7 @@ async def of_text(event: Event[str], window: Window[Count]) -> None: ...
         (count, {"value": None}, "value"),
         (count, {"value": KeyState(Count)}, "value"),
         (count, {"value": KeyState(dict[str, Count], ttl_ms=1)}, "value"),
-        (count, {"value": KeyState(dict[str, Named], codec=NamesCodec())}, "value"),
+        (count, {"value": KeyState(dict[str, NeedsName], codec=NamesCodec())}, "value"),
         (count, {"late": "late"}, "stream name"),
         (count, {"late": 5}, "late"),
         (count, {"late": STREAM}, "late"),
