@@ -202,15 +202,53 @@ async def test_passwords_are_compared_one_at_a_time_and_too_many_are_refused_for
     assert checked == []
 
 
-async def test_calls_that_wait_with_one_password_share_its_comparison(
+@pytest.mark.parametrize(("password", "outcome"), [(PASSWORD, "ann"), ("a guess", WRONG)])
+async def test_any_number_of_calls_with_one_password_share_its_comparison(
+    ep: Eventproc, checked: list[str], password: str, outcome: str
+) -> None:
+    await add(ep)
+    authority = await loaded(ep)
+    found: list[str] = []
+
+    async def call() -> None:
+        try:
+            found.append((await authority.authenticate(basic("ann", password))).name)
+        except NotAuthenticated as why:
+            found.append(str(why))
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(PASSWORDS_WAITING_MAX + 5):
+                tasks.start_soon(call)
+    assert found == [outcome] * (PASSWORDS_WAITING_MAX + 5)
+    assert checked == [f"hash of {PASSWORD}"]
+
+
+async def test_a_call_that_leaves_while_its_password_waits_does_not_refuse_others_with_the_same_one(
     ep: Eventproc, checked: list[str]
 ) -> None:
     await add(ep)
     authority = await loaded(ep)
+    first = anyio.CancelScope()
+    found: list[str] = []
+
+    async def leave() -> None:
+        with first:
+            await authority.authenticate(basic("ann", PASSWORD))
+
+    async def call() -> None:
+        found.append((await authority.authenticate(basic("ann", PASSWORD))).name)
+
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
-            for _ in range(PASSWORDS_WAITING_MAX):
-                tasks.start_soon(authority.authenticate, basic("ann", PASSWORD))
+            async with authority._hashing:
+                tasks.start_soon(leave)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(call)
+                await anyio.wait_all_tasks_blocked()
+                first.cancel()
+                await anyio.wait_all_tasks_blocked()
+    assert found == ["ann"]
     assert checked == [f"hash of {PASSWORD}"]
 
 

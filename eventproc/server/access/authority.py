@@ -53,8 +53,8 @@ REMEMBER_MS: Final = 300_000
 """How long a password that was right is not hashed again. Higher: fewer hashes; a changed password ends it at once."""
 
 PASSWORDS_WAITING_MAX: Final = 64
-"""Passwords and proofs of SCRAM that wait for their comparison; further ones are refused for the moment. Each password
-takes some 0.2 s, one at a time."""
+"""Different passwords, and proofs of SCRAM, that wait for their comparison; further ones are refused for the moment.
+Each password takes some 0.2 s, one at a time."""
 
 WRONG_PROOF_S: Final = 0.2
 """How long a wrong proof of SCRAM lets all others wait, in s: as long as a wrong password, so that guesses are as slow.
@@ -163,6 +163,14 @@ class _Table:
         return cls(by_name, tokens, keys, None if keys is None else TokenSigner(keys), secret)
 
 
+@attrs.define(eq=False)
+class _Comparison:
+    """A password that is being compared. is_wrong: false also if nobody waited for its end."""
+
+    is_wrong: bool = False
+    ended: anyio.Event = attrs.field(factory=anyio.Event)
+
+
 class Authority:
     """Decides for one open database. Call `load` first, and run `watch` as long as it is used."""
 
@@ -175,6 +183,7 @@ class Authority:
         self._waiting = 0
         self._secret = db.clock.random_bytes(32)
         self._right: dict[bytes, int] = {}
+        self._comparing: dict[bytes, _Comparison] = {}
         self._decoded: dict[str, Delegation] = {}
 
     @property
@@ -246,17 +255,29 @@ class Authority:
         user = self._table.users.get(name)
         stored = None if user is None else user.password
         key = blake2b(f"{name}\0{password}\0{stored}".encode(), key=self._secret).digest()
-        if self._is_remembered(key):
-            return user
-        async with self._turn():
+        while not self._is_remembered(key):
             # A client that begins with many calls sends the same password with each: one comparison is enough.
-            if not self._is_remembered(key):
-                is_right = await to_thread.run_sync(_is_right, stored, password)
-                if not is_right:
-                    return None
-                self._remember(key)
+            if (known := self._comparing.get(key)) is None:
+                known = await self._compare(key, stored, password)
+            else:
+                await known.ended.wait()
+            if known.is_wrong:
+                return None
         user = self._table.users.get(name)  # it may have changed meanwhile
         return user if user is not None and user.password == stored else None
+
+    async def _compare(self, key: bytes, stored: str | None, password: str) -> _Comparison:
+        """Compare a password in its turn, and remember it if it is right. Raises TooManyPasswords."""
+        comparison = self._comparing[key] = _Comparison()
+        try:
+            async with self._turn():
+                comparison.is_wrong = not await to_thread.run_sync(_is_right, stored, password)
+                if not comparison.is_wrong:
+                    self._remember(key)
+        finally:
+            del self._comparing[key]
+            comparison.ended.set()
+        return comparison
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
