@@ -240,14 +240,13 @@ async def test_a_call_that_leaves_while_its_password_waits_does_not_refuse_other
         found.append((await authority.authenticate(basic("ann", PASSWORD))).name)
 
     with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            async with authority._hashing:
-                tasks.start_soon(leave)
-                await anyio.wait_all_tasks_blocked()
-                tasks.start_soon(call)
-                await anyio.wait_all_tasks_blocked()
-                first.cancel()
-                await anyio.wait_all_tasks_blocked()
+        async with anyio.create_task_group() as tasks, authority._hashing:
+            tasks.start_soon(leave)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            first.cancel()
+            await anyio.wait_all_tasks_blocked()
     assert found == ["ann"]
     assert checked == [f"hash of {PASSWORD}"]
 
