@@ -14,8 +14,10 @@ import crc32c
 import httpx
 import psutil
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from eventproc import CompactionPolicy
+from eventproc.base.clock import SystemClock
 from eventproc.runtime import Eventproc
 from eventproc.testing.crash import PATIENCE_S
 from tests.kafka.admin_versions import speak_administration
@@ -264,6 +266,18 @@ async def test_a_consumer_passes_a_range_of_which_a_compaction_has_left_nothing(
     assert (code, end) == (0, 3)
     first, last, count = struct.unpack_from(">q", records)[0], records[23:27], records[57:61]
     assert (first, int.from_bytes(last, "big"), int.from_bytes(count, "big")) == (0, 2, 1)
+
+
+@pytest.mark.parametrize("time_ms", [-1, -5])
+async def test_a_record_without_a_time_or_before_1970_shows_when_it_was_appended(
+    peer: KafkaPeer, topic: str, time_ms: int
+) -> None:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 2**20)
+    builder.append(0, time_ms, b"k", b"v", [])
+    begun_ms = SystemClock().wall_ms()
+    assert peer.produce(topic, bytes(builder.build()))[0] == 0
+    _, _, records = peer.fetch(topic, 0)
+    assert [each.timestamp >= begun_ms for each in DefaultRecordBatch(records)] == [True]
 
 
 async def test_a_client_that_is_too_new_is_told_the_versions(peer: KafkaPeer) -> None:

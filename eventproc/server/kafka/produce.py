@@ -231,9 +231,10 @@ class BatchAppender:
             batches.append((*numbers, found.offset))
             self._known.keep(key, batches)
             self._refused.forget(_identity(where, batch))
-        end = found.offset + batch.events.count
-        placed = PlacedBatch(found.offset, end, place(batch.raw, found.offset))
-        self._recent.add(found.stream_id, found.segment, placed)
+        if batch.has_times:  # else consumers get the times of the database
+            end = found.offset + batch.events.count
+            placed = PlacedBatch(found.offset, end, place(batch.raw, found.offset))
+            self._recent.add(found.stream_id, found.segment, placed)
         return BatchAnswer(where, KafkaCode.NONE, found.offset)
 
     def _note_refused(self, where: TopicPlace, batch: RecordBatch) -> None:

@@ -76,13 +76,15 @@ _KEY, _VALUE, _TIME, _HEADERS, _OFFSET = map(attrgetter, ("key", "value", "times
 class RecordBatch:
     """A batch of a producer: its events, and what makes them idempotent.
 
-    raw: the bytes as they came. has_keys: whether every event has one. producer_id: NO_PRODUCER without idempotence.
+    raw: the bytes as they came. has_keys: whether every event has one. has_times: whether every record has a time that
+    consumers get: it is given, and not before 1970. producer_id: NO_PRODUCER without idempotence.
     is_transactional: whether it belongs to a transaction of the producer.
     """
 
     events: EncodedBlock
     raw: bytes
     has_keys: bool
+    has_times: bool
     producer_id: int
     epoch: int
     first_sequence: int
@@ -142,7 +144,8 @@ def decode_batch(raw: bytes, partition: int, decompressor: Decompressor, room: D
         raise _corrupt("the records of a batch are not numbered from 0 on")
     block = _block(records, partition)
     has_keys = block.keys is not None and None not in block.keys
-    return RecordBatch(block.encode(), raw, has_keys, producer, epoch, sequence, is_transactional)
+    has_times = min(map(_TIME, records)) >= 0
+    return RecordBatch(block.encode(), raw, has_keys, has_times, producer, epoch, sequence, is_transactional)
 
 
 def _records(raw: bytes, data: bytes) -> list[Any]:
