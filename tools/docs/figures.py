@@ -48,14 +48,27 @@ _KAFKA: Final = partial(
     machine=TWO_CORES,
     setting="Kafka's broker 0.9 with librdkafka, measured beside other programs; a newer broker was not measured",
 )
-_REDIS: Final = partial(
-    Figure,
-    peer="Redis Streams",
+_TODAY: Final = partial(Figure, date="2026-12-01", machine=TWO_CORES)
+_AWAITED: Final = partial(
+    _TODAY,
     what="one event after the other, each awaited",
-    date="2026-11-24",
-    machine=TWO_CORES,
     command="python -m benchmarks --quick single_write",
-    setting="Redis 6.2 through a socket, `appendfsync always` if synced, else `everysec`",
+)
+_REDIS: Final = partial(
+    _AWAITED,
+    peer="Redis Streams",
+    setting="Redis 7.0 through a socket, `appendfsync always` if synced, else `everysec`; two runs",
+)
+_SYNC_INTERVAL: Final = "`sync_interval: always` if synced, else the default of 2 minutes"
+_NATS: Final = partial(
+    _AWAITED, peer="NATS", setting=f"NATS 2.14 with nats-py 2.16, {_SYNC_INTERVAL}; two runs"
+)
+_NATS_AT_ONCE: Final = partial(
+    _TODAY,
+    peer="NATS",
+    what="one producer and one consumer",
+    command="python -m benchmarks --quick end_to_end",
+    setting="NATS likewise, 1,000 publications in flight; without syncs, its client takes nine tenths of the time",
 )
 _JOBS: Final = partial(
     Figure,
@@ -79,12 +92,34 @@ FIGURES: Final = (
         theirs=f"{KAFKA_CONSUMERS.values[Class.PAGE_CACHE]:,.0f} events/s",
         command="python -m benchmarks consumer_four",
     ),
-    _REDIS(synced=True, ours="2,954 to 3,266 events/s", theirs="3,008 to 3,199 events/s"),
-    _REDIS(synced=False, ours="1.3 to 1.6 times as many", theirs="the rate was not recorded"),
+    _REDIS(synced=True, ours="2,012 to 2,138 events/s", theirs="2,551 to 2,896 events/s"),
+    _REDIS(synced=False, ours="6,464 to 7,925 events/s", theirs="6,700 to 8,169 events/s"),
+    _NATS(synced=True, ours="2,012 to 2,138 events/s", theirs="1,904 to 1,962 events/s"),
+    _NATS(synced=False, ours="6,464 to 7,925 events/s", theirs="3,660 to 4,282 events/s"),
+    _NATS_AT_ONCE(synced=True, ours="375,000 events/s", theirs="3,390 events/s"),
+    _NATS_AT_ONCE(synced=False, ours="380,000 events/s", theirs="7,910 events/s"),
     _JOBS(synced=True, peer="Celery", ours="20,400 jobs/s", theirs="210 jobs/s"),
     _JOBS(synced=False, peer="Celery", ours="17,600 jobs/s", theirs="400 jobs/s"),
     _JOBS(synced=True, peer="Dramatiq", ours="20,400 jobs/s", theirs="2,700 jobs/s"),
     _JOBS(synced=False, peer="Dramatiq", ours="17,600 jobs/s", theirs="3,900 jobs/s"),
+    _TODAY(
+        peer="DBOS",
+        what="jobs whose handler does nothing",
+        synced=True,
+        ours="83,400 to 140,300 jobs/s",
+        theirs="332 to 363 jobs/s",
+        command="python -m benchmarks --quick jobs",
+        setting="DBOS 3.4 with SQLite: workflows of a queue on 50 threads, start and result recorded; three runs",
+    ),
+    _TODAY(
+        peer="Faust",
+        what="events counted by key",
+        synced=True,
+        ours="82,400 events/s",
+        theirs="5,330 to 5,770 events/s",
+        command="python -m benchmarks --quick state",
+        setting="faust-streaming 0.15.3, a table in memory; its broker was `eventproc serve --kafka`; three runs",
+    ),
 )
 
 
