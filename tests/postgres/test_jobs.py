@@ -93,7 +93,7 @@ async def test_jobs_are_done_at_their_rate_fail_with_odd_texts_and_are_cancelled
             assert (await group.describe()).events == 0
         states = [(each.state, each.attempts) for each in await jobs.list(limit=1_000)]
         assert states == [("failed", 2), ("cancelled", 0), *[("done", 1)] * 80]
-        assert (await fails.describe()).error == "\\x00 \u00fc"
+        assert (await fails.describe()).error == "ValueError: \\x00 \u00fc"
         (letter,) = await ep.dead_letters(GROUP).list()
         assert (letter.job, letter.headers) == (fails.id, {"trace": "1"})
         assert sorted(int(each) for each in await payloads_of(await ep.stream(OUT))) == list(range(80))
