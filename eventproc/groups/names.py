@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
@@ -32,8 +33,9 @@ def stream_names(streams: Sequence[str]) -> list[str]:
     ]
     if not names:
         raise invalid_argument("streams", streams, "a group reads at least one stream")
-    if twice := [each for each in names if names.count(each) > 1]:
-        raise invalid_argument("streams", twice[0], "it is named twice")
+    ((most, count),) = Counter(names).most_common(1)
+    if count > 1:
+        raise invalid_argument("streams", most, "it is named twice")
     return names
 
 

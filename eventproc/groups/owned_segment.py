@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Final
 
 from eventproc.groups.state import SegmentOwnership
@@ -43,7 +43,7 @@ class InFlightRun:
     count: how many events.
     end: offset at which the last event ends.
     remaining: how many events are not finished.
-    times: the event time of each event; none once all are finished.
+    times: the event time of each event, or one for all; none once all are finished.
     newest_ms: the highest of them.
     attempts_before: calls for its events that ended in other processes: none that is known.
     """
@@ -278,10 +278,10 @@ class OwnedSegment:
 
 
 def event_times_of(run: EventRun) -> Sequence[int]:
-    """Return the event time of each event of a run. One without any counts with its timestamp."""
-    appended = [run.time] * len(run) if run.times is None else run.times
+    """Return the event time of each event of a run, or one for all. An event without any counts with its timestamp."""
     if run.event_times is None:
-        return appended
+        return (run.time,) if run.times is None else run.times
+    appended = repeat(run.time, len(run)) if run.times is None else run.times
     return [
         at if event_ms is None else event_ms for event_ms, at in zip(run.event_times, appended, strict=True)
     ]

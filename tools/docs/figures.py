@@ -48,9 +48,9 @@ _KAFKA: Final = partial(
     machine=TWO_CORES,
     setting="Kafka's broker 0.9 with librdkafka, measured beside other programs; a newer broker was not measured",
 )
-_TODAY: Final = partial(Figure, date="2026-12-01", machine=TWO_CORES)
+_ON_DECEMBER_1: Final = partial(Figure, date="2026-12-01", machine=TWO_CORES)
 _AWAITED: Final = partial(
-    _TODAY,
+    _ON_DECEMBER_1,
     what="one event after the other, each awaited",
     command="python -m benchmarks --quick single_write",
 )
@@ -64,7 +64,7 @@ _NATS: Final = partial(
     _AWAITED, peer="NATS", setting=f"NATS 2.14 with nats-py 2.16, {_SYNC_INTERVAL}; two runs"
 )
 _NATS_AT_ONCE: Final = partial(
-    _TODAY,
+    _ON_DECEMBER_1,
     peer="NATS",
     what="one producer and one consumer",
     command="python -m benchmarks --quick end_to_end",
@@ -102,7 +102,7 @@ FIGURES: Final = (
     _JOBS(synced=False, peer="Celery", ours="17,600 jobs/s", theirs="400 jobs/s"),
     _JOBS(synced=True, peer="Dramatiq", ours="20,400 jobs/s", theirs="2,700 jobs/s"),
     _JOBS(synced=False, peer="Dramatiq", ours="17,600 jobs/s", theirs="3,900 jobs/s"),
-    _TODAY(
+    _ON_DECEMBER_1(
         peer="DBOS",
         what="jobs whose handler does nothing",
         synced=True,
@@ -111,7 +111,7 @@ FIGURES: Final = (
         command="python -m benchmarks --quick jobs",
         setting="DBOS 3.4 with SQLite: workflows of a queue on 50 threads, start and result recorded; three runs",
     ),
-    _TODAY(
+    _ON_DECEMBER_1(
         peer="Faust",
         what="events counted by key",
         synced=True,
